@@ -16,7 +16,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 # Controls that are not white space, soft hyphen, zero-width space and joiner-like format characters, bidi marks,
 # annotation marks. Format characters with a visible shape (Arabic number signs) are not among them.
 _INVISIBLE = re.compile(
-    "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\xad\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\xad\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff\ufff9-\ufffb"
     "\U000e0001]+"
 )
 _MONGOLIAN_VOWEL_SEPARATOR = re.compile("(?<![\u1800-\u18af])\u180e+")
@@ -49,7 +49,11 @@ _SPACE_BEFORE_PUNCTUATION = re.compile(rf" (?={_PUNCTUATION})")
 _FRENCH_SPACE_BEFORE_LOW_PUNCTUATION = re.compile(r"(?<!«) (?=[.,](?: |\Z))")
 _FRENCH_OPENING_GUILLEMET = re.compile(r"(?<=«)(?=[^ ])")
 _FRENCH_CLOSING_GUILLEMET = re.compile(r"(?<=[^ ])(?=»)")
-_FRENCH_HIGH_PUNCTUATION = re.compile(r"""(?<=[\w)\]}"'»])(?=(?:[;:]|[!?]++)(?: |\Z))""")
+_FRENCH_HIGH_PUNCTUATION = re.compile(
+    r"""&(?:\#\w|[a-z]{2})\w{0,29};  # the end of an HTML entity is not punctuation
+    | (?<=[\w)\]}"'»]) (?=(?:[;:]|[!?]++)(?:[ ]|\Z))""",
+    re.VERBOSE | re.IGNORECASE,
+)
 _FRENCH_ELISION = re.compile(r"(?i:(?<![\w'])(?:l|d|qu)') (?=\w)")
 
 _MAX_PLAIN_CLUSTER = 64
@@ -134,7 +138,7 @@ def normalize(text: str, language: str) -> NormalizedText:
             aligned.replace(_FRENCH_OPENING_GUILLEMET, " ")
             aligned.replace(_FRENCH_CLOSING_GUILLEMET, " ")
             aligned.replace(_FRENCH_SPACE_BEFORE_LOW_PUNCTUATION, "")
-            aligned.replace(_FRENCH_HIGH_PUNCTUATION, " ")
+            aligned.replace(_FRENCH_HIGH_PUNCTUATION, lambda match: match[0] or " ")
             aligned.replace(_FRENCH_ELISION, _without_last_character)
     return NormalizedText(aligned.text, aligned.starts, aligned.ends)
 

@@ -163,10 +163,9 @@ class Tokenizer:
             model = path.read_bytes()
         except OSError as error:
             raise TokenizerModelError(f"tokenizer model {path}: cannot be read ({error.strerror})") from error
-        self._processor = _load_processor(model, path)
+        self._processor, self._pieces = _load(model, path)
         self.revision = hashlib.sha256(model + NORMALIZER_VERSION.encode()).hexdigest()[:16]
-        every_id = list(range(self._processor.get_piece_size()))
-        self._pieces = self._processor.id_to_piece(every_id)
+        every_id = list(range(len(self._pieces)))
         self._special = [
             control or unknown
             for control, unknown in zip(
@@ -227,8 +226,8 @@ class Tokenizer:
     def decode(self, ids: Iterable[int]) -> str:
         """The text that the ids stand for.
 
-        Control ids are skipped, the unknown id and every malformed sequence of bytes become U+FFFD, and one space at the
-        start, which `encode` put there, is taken away.
+        Control ids are skipped, the unknown id and every malformed sequence of bytes become U+FFFD, and the one space
+        that `encode` put at the start is taken away.
 
         Raises:
             ValueError: If an id is not in the vocabulary.
@@ -348,14 +347,13 @@ def train_tokenizer(
     return Tokenizer(path)
 
 
-def _load_processor(model: bytes, path: Path) -> SentencePieceProcessor:
+def _load(model: bytes, path: Path) -> tuple[SentencePieceProcessor, list[str]]:
     processor = SentencePieceProcessor()
     try:
-        loaded = bool(model) and processor.load_from_serialized_proto(model)
-    except RuntimeError as error:
-        raise TokenizerModelError(f"tokenizer model {path}: not a SentencePiece model ({error})") from error
-    if not loaded:
-        raise TokenizerModelError(f"tokenizer model {path}: not a SentencePiece model")
+        processor.load_from_serialized_proto(model)
+        pieces = processor.id_to_piece(list(range(processor.get_piece_size())))
+    except (RuntimeError, UnicodeDecodeError) as error:
+        raise TokenizerModelError(f"tokenizer model {path}: damaged, or not a SentencePiece model ({error})") from error
     special_ids = (processor.pad_id(), processor.unk_id(), processor.bos_id(), processor.eos_id())
     if special_ids != (PAD_ID, UNK_ID, BOS_ID, EOS_ID):
         raise TokenizerModelError(
@@ -365,7 +363,7 @@ def _load_processor(model: bytes, path: Path) -> SentencePieceProcessor:
     byte_ids = processor.piece_to_id([_byte_piece(byte) for byte in range(256)])
     if not all(processor.is_byte(byte_ids)):
         raise TokenizerModelError(f"tokenizer model {path}: has no byte fallback, so some text would be lost")
-    return processor
+    return processor, pieces
 
 
 def _byte_piece(byte: int) -> str:
