@@ -1,0 +1,276 @@
+"""Reading and writing checkpoints; ``model.description`` says what one consists of.
+
+checkpoint = load_checkpoint("model/pretrained/en-fr")
+checkpoint.model, checkpoint.tokenizer, checkpoint.revision
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from model.config import TransformerConfig
+from model.description import (
+    CARD_FILE,
+    CONFIG_FILE,
+    WEIGHTS_FILE,
+    CheckpointError,
+    Description,
+    describe,
+    parse_description,
+    read_file,
+)
+from model.tokenizer import TextTokenizer, Tokenizer, TokenizerModelError
+from model.transformer import Transformer
+
+__all__ = ["Checkpoint", "CheckpointError", "describe", "load_checkpoint", "save_checkpoint"]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A model ready to translate.
+
+    Attributes:
+        name: What requests call it.
+        source_language: Language code of what it reads.
+        target_language: Language code of what it writes.
+        config: Shape and arithmetic.
+        model: In evaluation mode; its weights ask for no gradient.
+        tokenizer: Fits the model's vocabulary and special ids.
+        revision: 16 hexadecimal digits that change when any byte of configuration, weights or tokenizer does.
+        training: Facts about the training, as the trainer wrote them.
+    """
+
+    name: str
+    source_language: str
+    target_language: str
+    config: TransformerConfig
+    model: Transformer
+    tokenizer: TextTokenizer
+    revision: str
+    training: Mapping[str, Any]
+
+
+def load_checkpoint(
+    folder: str | Path, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32
+) -> Checkpoint:
+    """Read a checkpoint.
+
+    Args:
+        folder: The checkpoint.
+        device: Where the weights go.
+        dtype: What they are computed in, whatever the file holds.
+
+    Raises:
+        CheckpointError: Naming the file, and the field or tensor, that is missing, damaged or does not fit.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        describe(folder)  # says what is there instead
+    config_bytes = read_file(folder / CONFIG_FILE)
+    description = parse_description(config_bytes, folder / CONFIG_FILE)
+    tokenizer_path = folder / description.tokenizer_file
+    tokenizer_bytes = read_file(tokenizer_path)
+    tokenizer = _load_tokenizer(tokenizer_path, description.config)
+    weights_bytes = read_file(folder / WEIGHTS_FILE)
+    model = _load_model(weights_bytes, folder / WEIGHTS_FILE, description.config, device, dtype)
+    return Checkpoint(
+        name=description.name,
+        source_language=description.source_language,
+        target_language=description.target_language,
+        config=description.config,
+        model=model,
+        tokenizer=tokenizer,
+        revision=_revision(config_bytes, weights_bytes, tokenizer_bytes),
+        training=description.training,
+    )
+
+
+def save_checkpoint(
+    folder: str | Path,
+    model: Transformer,
+    tokenizer_path: str | Path,
+    *,
+    name: str,
+    source_language: str,
+    target_language: str,
+    dtype: torch.dtype = torch.float16,
+    training: Mapping[str, Any] | None = None,
+    model_card: str | None = None,
+) -> None:
+    """Write a checkpoint; a reader sees all of it or nothing.
+
+    Everything is written to a folder beside ``folder``, which then takes its name. An earlier checkpoint of that
+    name is replaced whole, its model card included; between the two renames the name is free for a moment.
+
+    Args:
+        folder: Where the checkpoint will be; its parents are made.
+        model: Its weights are copied.
+        tokenizer_path: The tokenizer's model file, copied.
+        name: What requests call the model.
+        source_language: Language code of what it reads.
+        target_language: Language code of what it writes.
+        dtype: What the weights are stored in.
+        training: Facts about the training: anything that JSON can hold.
+        model_card: Text of MODEL_CARD.md; None writes none.
+
+    Raises:
+        CheckpointError: When the tokenizer does not fit the model, a weight is not finite in ``dtype``, or ``folder``
+            holds something else than a checkpoint. Nothing is changed then.
+    """
+    folder, tokenizer_path = Path(folder), Path(tokenizer_path)
+    description = Description(
+        name=name,
+        source_language=source_language,
+        target_language=target_language,
+        config=model.config,
+        training=training or {},
+    )
+    config_text = json.dumps(description.to_dict(), indent=2, ensure_ascii=False) + "\n"
+    parse_description(config_text.encode(), folder / CONFIG_FILE)  # what is written can be read
+    _load_tokenizer(tokenizer_path, model.config)
+    weights = _stored_weights(model, dtype, folder / WEIGHTS_FILE)
+    _check_replaceable(folder, description)
+
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}")
+    unfinished.mkdir()
+    try:
+        _write(unfinished / CONFIG_FILE, config_text.encode())
+        _write(unfinished / WEIGHTS_FILE, safetensors.torch.save(weights, {"format": "pt"}))
+        _write(unfinished / description.tokenizer_file, tokenizer_path.read_bytes())
+        if model_card is not None:
+            _write(unfinished / CARD_FILE, model_card.encode())
+        _put_in_place(unfinished, folder)
+    except BaseException:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise
+
+
+def _load_tokenizer(path: Path, config: TransformerConfig) -> TextTokenizer:
+    try:
+        tokenizer = Tokenizer(path)
+    except TokenizerModelError as error:
+        raise CheckpointError(str(error)) from error
+    for field in ("source_vocab_size", "target_vocab_size"):
+        if getattr(config, field) != tokenizer.vocab_size:
+            raise CheckpointError(
+                f"{path}: has {tokenizer.vocab_size} pieces, but the model's {field} is {getattr(config, field)}"
+            )
+    for field, given in (
+        ("pad_id", tokenizer.pad_id),
+        ("eos_id", tokenizer.eos_id),
+        ("decoder_start_id", tokenizer.bos_id),
+    ):
+        if getattr(config, field) != given:
+            raise CheckpointError(f"{path}: its {field} is {given}, but the model's is {getattr(config, field)}")
+    return tokenizer
+
+
+def _load_model(
+    content: bytes, path: Path, config: TransformerConfig, device: torch.device | str, dtype: torch.dtype
+) -> Transformer:
+    with torch.device("meta"):  # shapes without memory: no weight is drawn that the file replaces anyway
+        model = Transformer(config)
+    try:
+        tensors = safetensors.torch.load(content)
+    except (safetensors.SafetensorError, KeyError) as error:
+        raise CheckpointError(f"{path}: truncated or not a safetensors file ({error})") from error
+    _check_tensors(tensors, model, path)
+    loaded: dict[nn.Parameter, nn.Parameter] = {}
+    for name, empty in list(model.named_parameters(remove_duplicate=False)):
+        if empty not in loaded:  # a shared weight is met first under the name it is stored by
+            loaded[empty] = nn.Parameter(tensors.pop(name).to(device=device, dtype=dtype), requires_grad=False)
+        owner, _, attribute = name.rpartition(".")
+        setattr(model.get_submodule(owner), attribute, loaded[empty])
+    return model.eval()
+
+
+def _check_tensors(tensors: dict[str, Tensor], model: Transformer, path: Path) -> None:
+    expected = dict(model.named_parameters())
+    missing = [name for name in expected if name not in tensors]
+    if missing:
+        raise CheckpointError(f"{path}: missing tensor(s) {_listed(missing)}")
+    unexpected = [name for name in tensors if name not in expected]
+    if unexpected:
+        raise CheckpointError(f"{path}: unexpected tensor(s) {_listed(unexpected)}")
+    for name, tensor in tensors.items():
+        if tensor.shape != expected[name].shape:
+            raise CheckpointError(
+                f"{path}: tensor {name} has shape {tuple(tensor.shape)}; "
+                f"the configuration asks for {tuple(expected[name].shape)}"
+            )
+        if not tensor.is_floating_point():
+            raise CheckpointError(f"{path}: tensor {name} holds {tensor.dtype}, not floating-point numbers")
+        if not tensor.isfinite().all():
+            raise CheckpointError(f"{path}: tensor {name} holds NaN or infinity")
+
+
+def _stored_weights(model: Transformer, dtype: torch.dtype, path: Path) -> dict[str, Tensor]:
+    """Each weight once, under the first of its names."""
+    weights = {}
+    for name, weight in model.named_parameters():
+        weights[name] = weight.detach().to(device="cpu", dtype=dtype).contiguous()
+        if not weights[name].isfinite().all():
+            raise CheckpointError(
+                f"{path}: tensor {name} has values that are not finite in {dtype}; nothing was written"
+            )
+    return weights
+
+
+def _check_replaceable(folder: Path, description: Description) -> None:
+    """Saving replaces a whole folder, so it must hold nothing but an earlier checkpoint."""
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise CheckpointError(f"checkpoint {folder}: is a file, and was left alone")
+    known = {CONFIG_FILE, WEIGHTS_FILE, CARD_FILE, description.tokenizer_file}
+    others = sorted(entry.name for entry in folder.iterdir() if entry.name not in known)
+    if others:
+        raise CheckpointError(
+            f"checkpoint {folder}: holds {_listed(others)}, which no checkpoint has; nothing was replaced"
+        )
+
+
+def _put_in_place(unfinished: Path, folder: Path) -> None:
+    if not folder.exists():
+        unfinished.rename(folder)
+        return
+    replaced = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}")
+    folder.rename(replaced)
+    try:
+        unfinished.rename(folder)
+    except BaseException:
+        replaced.rename(folder)
+        raise
+    shutil.rmtree(replaced)
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write through to the disk: a rename must not outlive what it names."""
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _revision(*contents: bytes) -> str:
+    digests = b"".join(hashlib.sha256(content).digest() for content in contents)
+    return hashlib.sha256(digests).hexdigest()[:16]
+
+
+def _listed(names: list[str], most: int = 5) -> str:
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
