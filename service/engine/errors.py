@@ -1,0 +1,188 @@
+"""All that the engine raises.
+
+EngineError
+├── RequestRejected              refused before any of its work was queued; the engine is well
+│   ├── QueueFull                try again later
+│   ├── RequestTooLarge          more source tokens at once than the queue ever takes
+│   ├── SourceTooLong            one source is longer than the limit
+│   ├── SequenceTooLarge         source, target and beam together would never fit the cache or the batch
+│   ├── UnknownModel
+│   ├── InvalidOptions           a decoding option that this engine or model cannot follow
+│   └── DuplicateRequestId
+├── DeadlineExceeded             the request's time is up
+├── RequestAborted               by `abort`
+├── SequenceFailed               the model failed for one sequence; its neighbours go on
+├── EngineStopping               not started yet, or no longer taking requests
+└── EngineDead                   a fault of the engine itself; the only one that turns readiness off for good
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class EngineError(Exception):
+    """Something that the engine did not do; the message can be shown to the client."""
+
+
+class RequestRejected(EngineError):
+    """The request was refused, and nothing of it was queued."""
+
+
+class QueueFull(RequestRejected):
+    """There is no room to wait in now.
+
+    Attributes:
+        waiting_tokens: Source tokens that wait already.
+        max_waiting_tokens: The most that may wait.
+        retry_after_seconds: Guess of when there will be room, at least 1.
+    """
+
+    def __init__(self, waiting_tokens: int, max_waiting_tokens: int, retry_after_seconds: float) -> None:
+        super().__init__(
+            f"the queue is full: {waiting_tokens} of at most {max_waiting_tokens} source tokens wait; "
+            f"try again in {retry_after_seconds:.0f} s"
+        )
+        self.waiting_tokens = waiting_tokens
+        self.max_waiting_tokens = max_waiting_tokens
+        self.retry_after_seconds = retry_after_seconds
+
+
+class RequestTooLarge(RequestRejected):
+    """The request alone is more than the queue takes, even when empty.
+
+    Attributes:
+        num_tokens: Source tokens of the request.
+        max_tokens: The most a request may have.
+    """
+
+    def __init__(self, num_tokens: int, max_tokens: int) -> None:
+        super().__init__(f"the request has {num_tokens} source tokens; at most {max_tokens} are taken at once")
+        self.num_tokens = num_tokens
+        self.max_tokens = max_tokens
+
+
+class SourceTooLong(RequestRejected):
+    """One source is longer than the model or the settings allow.
+
+    Attributes:
+        sequence_index: Which sequence of the request.
+        num_tokens: Its source tokens, end of sentence included.
+        max_tokens: The most a source may have.
+    """
+
+    def __init__(self, sequence_index: int, num_tokens: int, max_tokens: int) -> None:
+        super().__init__(f"source {sequence_index} has {num_tokens} tokens; at most {max_tokens} are allowed")
+        self.sequence_index = sequence_index
+        self.num_tokens = num_tokens
+        self.max_tokens = max_tokens
+
+
+class SequenceTooLarge(RequestRejected):
+    """One sequence would not fit even if it ran alone.
+
+    Attributes:
+        sequence_index: Which sequence of the request.
+        resource: What there is not enough of, in words: "cache bytes" or "rows".
+        needed: How much of it the sequence may need.
+        available: How much there is in all.
+    """
+
+    def __init__(self, sequence_index: int, resource: str, needed: int, available: int) -> None:
+        super().__init__(
+            f"sequence {sequence_index} may need {needed} {resource}, but there are {available} in all; "
+            "shorten the source, lower max_target_tokens or beam_size"
+        )
+        self.sequence_index = sequence_index
+        self.resource = resource
+        self.needed = needed
+        self.available = available
+
+
+class UnknownModel(RequestRejected):
+    """No model of this name is loaded.
+
+    Attributes:
+        model: What was asked for.
+        available: The names there are.
+    """
+
+    def __init__(self, model: str, available: Sequence[str]) -> None:
+        super().__init__(f"there is no model {model!r}; there are: {', '.join(available) or 'none'}")
+        self.model = model
+        self.available = tuple(available)
+
+
+class InvalidOptions(RequestRejected):
+    """An option, or an id, that model or settings do not allow; what no model allows is `DecodingOptions`' own care.
+
+    Attributes:
+        sequence_index: Which sequence of the request.
+        field: Name of the option.
+        value: What was given.
+        allowed: What would have been accepted, in words.
+    """
+
+    def __init__(self, sequence_index: int, field: str, value: object, allowed: str) -> None:
+        super().__init__(f"sequence {sequence_index}: {field}={value!r} is not allowed: {allowed}")
+        self.sequence_index = sequence_index
+        self.field = field
+        self.value = value
+        self.allowed = allowed
+
+
+class DuplicateRequestId(RequestRejected):
+    """A request of the same id has not ended yet.
+
+    Attributes:
+        request_id: The id.
+    """
+
+    def __init__(self, request_id: str) -> None:
+        super().__init__(f"a request with the id {request_id!r} is still running")
+        self.request_id = request_id
+
+
+class DeadlineExceeded(EngineError):
+    """The deadline passed before every sequence had ended; what had not is dropped."""
+
+    def __init__(self, request_id: str) -> None:
+        super().__init__("the deadline passed before the translation was finished")
+        self.request_id = request_id
+
+
+class RequestAborted(EngineError):
+    """Somebody called `abort`."""
+
+    def __init__(self, request_id: str) -> None:
+        super().__init__("the request was aborted")
+        self.request_id = request_id
+
+
+class SequenceFailed(EngineError):
+    """The model gave nothing usable for one sequence.
+
+    Attributes:
+        sequence_index: Which sequence of the request.
+        reason: What happened, in words.
+    """
+
+    def __init__(self, sequence_index: int, reason: str) -> None:
+        super().__init__(f"sequence {sequence_index} failed: {reason}")
+        self.sequence_index = sequence_index
+        self.reason = reason
+
+
+class EngineStopping(EngineError):
+    """The engine does not take requests: it has not started, or it is being stopped."""
+
+    def __init__(self, reason: str = "the engine is stopping") -> None:
+        super().__init__(reason)
+
+
+class EngineDead(EngineError):
+    """The engine met a fault of its own and cannot go on; `__cause__` is the fault where it is known."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the engine died: {reason}")
+        self.reason = reason
