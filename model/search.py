@@ -13,7 +13,7 @@ batch and is told, once a step, what the decoder said about them:
 A step has three parts, so that what is expensive is done once for a batch of mixed settings:
     (a) `Constraints` say what a row may not choose; `apply_constraints` writes that into its log-probabilities;
     (b) `best_tokens` and `candidates` reduce (R, V) to the few best tokens of each row;
-    (c) `Search.select` decides on plain Python numbers, and knows nothing of V.
+    (c) the `select` of each kind of search decides on plain Python numbers, and knows nothing of V.
 
 Letters: R rows of the batch, V vocabulary, k candidates of a row, b beam size.
 
@@ -41,6 +41,9 @@ TOP_K_BLOCK_SIZE = 64
 
 NUM_SAMPLING_CANDIDATES = 64
 """Tokens fetched to sample from at first; the whole row is sorted only where they do not suffice."""
+
+MIN_TEMPERATURE = 1e-30
+"""Lower ones are raised to this, which is as good as greedy, for float32 ends at 1e-38."""
 
 MIN_LOG_PROB = -1e9
 """Stands for -inf where a token is forced that the model excludes, so that sums and scores stay numbers."""
@@ -702,8 +705,10 @@ def _distributions(placed: Sequence[_Placed[SamplingSearch]], logits: Tensor) ->
     log_probs = _constrained_log_probs(placed, logits)
     best = log_probs.amax(-1, keepdim=True)
     _raise_if_not_finite(placed, best.isfinite().flatten().tolist())
-    temperatures = torch.tensor([[place.search.options.temperature] for place in placed], device=logits.device)
-    # The best one becomes 0 first, so that a tiny temperature does not turn all of them into -inf.
+    # A tiny temperature must neither become 0 in float32 nor turn all tokens into -inf: so the best becomes 0 first.
+    temperatures = torch.tensor(
+        [[max(place.search.options.temperature, MIN_TEMPERATURE)] for place in placed], device=logits.device
+    )
     return log_probs, ((log_probs - best) / temperatures).log_softmax(-1)
 
 
