@@ -1,0 +1,174 @@
+"""What a running batch remembers: keys and values of both attentions of every decoder layer.
+
+Letters: R rows (one a sequence being decoded, or one a beam of it), H heads, T target positions,
+S source positions, D head width.
+
+A running batch needs two verbs: :meth:`DecoderState.select` (rows finish, beams change places) and
+:meth:`DecoderState.join` (new sequences arrive). Rows may stand at different positions: a late joiner
+starts at 0 while its neighbours are far along.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+_INITIAL_POSITIONS = 16
+
+
+class SelfAttentionCache:
+    """Keys and values of the target so far, of one layer; grows in place by doubling."""
+
+    def __init__(self, rows: int, num_heads: int, width: int, device: torch.device, dtype: torch.dtype) -> None:
+        """Allocate room for the first few positions of ``rows`` rows."""
+        shape = (rows, num_heads, _INITIAL_POSITIONS, width)
+        # Zeros, not empty: a masked key still enters the product, and 0 * NaN would be NaN.
+        self.keys = torch.zeros(shape, device=device, dtype=dtype)
+        self.values = torch.zeros(shape, device=device, dtype=dtype)
+
+    def write(self, keys: Tensor, values: Tensor, positions: Tensor, max_position: int) -> tuple[Tensor, Tensor]:
+        """Store one position a row and return all that the rows may look at.
+
+        Args:
+            keys: (R, H, 1, D) of the position that is decoded now.
+            values: (R, H, 1, D).
+            positions: (R,) int64, where each row writes.
+            max_position: The largest of them.
+
+        Returns:
+            Keys and values, each (R, H, max_position + 1, D). What lies behind a row's own
+            position is stale or zero and must be masked.
+        """
+        capacity = self.keys.shape[2]
+        if max_position >= capacity:
+            extra = max(max_position + 1, 2 * capacity) - capacity
+            self.keys = functional.pad(self.keys, (0, 0, 0, extra))
+            self.values = functional.pad(self.values, (0, 0, 0, extra))
+        rows = torch.arange(keys.shape[0], device=keys.device)
+        self.keys[rows, :, positions] = keys.squeeze(2)
+        self.values[rows, :, positions] = values.squeeze(2)
+        return self.keys[:, :, : max_position + 1], self.values[:, :, : max_position + 1]
+
+    def select(self, rows: Tensor) -> None:
+        """Keep ``rows`` (int64, any order, repeats allowed), in that order."""
+        self.keys, self.values = self.keys[rows], self.values[rows]
+
+    def join(self, other: SelfAttentionCache) -> None:
+        """Append the rows of ``other``."""
+        self.keys = _append_rows(self.keys, other.keys)
+        self.values = _append_rows(self.values, other.values)
+
+
+@dataclass
+class CrossAttentionCache:
+    """Keys and values of the memory, of one layer: written once a sequence, read at every step.
+
+    Attributes:
+        keys: (R, H, S, D).
+        values: (R, H, S, D).
+    """
+
+    keys: Tensor
+    values: Tensor
+
+    def select(self, rows: Tensor) -> None:
+        """Keep ``rows``, in that order."""
+        self.keys, self.values = self.keys[rows], self.values[rows]
+
+    def join(self, other: CrossAttentionCache) -> None:
+        """Append the rows of ``other``."""
+        self.keys = _append_rows(self.keys, other.keys)
+        self.values = _append_rows(self.values, other.values)
+
+
+@dataclass
+class DecoderState:
+    """All that decoding the rows of a batch needs besides the weights.
+
+    Attributes:
+        self_caches: One a decoder layer.
+        cross_caches: One a decoder layer.
+        source_mask: (R, S) boolean, True = may attend.
+        positions: (R,) int64, the position that each row decodes next.
+        max_position: The largest of ``positions``, held as a plain number so that no step has to
+            read it back from the device.
+    """
+
+    self_caches: list[SelfAttentionCache]
+    cross_caches: list[CrossAttentionCache]
+    source_mask: Tensor
+    positions: Tensor
+    max_position: int
+
+    @property
+    def num_rows(self) -> int:
+        """Rows in the batch."""
+        return self.positions.shape[0]
+
+    def select(self, rows: list[int]) -> None:
+        """Keep ``rows`` (any order, repeats allowed), in that order: all others leave the batch."""
+        index = torch.tensor(rows, dtype=torch.int64, device=self.positions.device)
+        for self_cache, cross_cache in zip(self.self_caches, self.cross_caches, strict=True):
+            self_cache.select(index)
+            cross_cache.select(index)
+        self.source_mask = self.source_mask[index]
+        self.positions = self.positions[index]
+        self._trim()
+
+    def reorder(self, rows: list[int]) -> None:
+        """Move beams among the rows of their own sequences.
+
+        Rows of one sequence read the same source, so the cross-attention caches stay as they are.
+
+        Args:
+            rows: As many as there are rows; row i becomes a copy of row ``rows[i]``, which must
+                belong to the same sequence.
+        """
+        if len(rows) != self.num_rows:
+            raise ValueError(f"{len(rows)} rows given to reorder a state of {self.num_rows} rows")
+        if rows == list(range(self.num_rows)):
+            return
+        index = torch.tensor(rows, dtype=torch.int64, device=self.positions.device)
+        for cache in self.self_caches:
+            cache.select(index)
+
+    def join(self, other: DecoderState) -> None:
+        """Append the rows of ``other``, which is used up by it."""
+        for mine, theirs in zip(self.self_caches, other.self_caches, strict=True):
+            mine.join(theirs)
+        for my_cross, their_cross in zip(self.cross_caches, other.cross_caches, strict=True):
+            my_cross.join(their_cross)
+        width = max(self.source_mask.shape[1], other.source_mask.shape[1])
+        self.source_mask = torch.cat([_pad_columns(mask, width) for mask in (self.source_mask, other.source_mask)])
+        self.positions = torch.cat((self.positions, other.positions))
+        self.max_position = max(self.max_position, other.max_position)
+
+    def advance(self) -> None:
+        """Every row has decoded one position."""
+        self.positions = self.positions + 1
+        self.max_position += 1
+
+    def _trim(self) -> None:
+        """Give back the columns that only departed rows needed: nobody pays for a neighbour that left."""
+        if self.num_rows == 0:
+            self.max_position = 0
+            return
+        self.max_position = int(self.positions.max())
+        longest = int(self.source_mask.sum(dim=1).max())
+        if longest < self.source_mask.shape[1]:
+            self.source_mask = self.source_mask[:, :longest]
+            for cache in self.cross_caches:
+                cache.keys, cache.values = cache.keys[:, :, :longest], cache.values[:, :, :longest]
+
+
+def _pad_columns(mask: Tensor, width: int) -> Tensor:
+    return functional.pad(mask, (0, width - mask.shape[1]))
+
+
+def _append_rows(first: Tensor, second: Tensor) -> Tensor:
+    """Stack (R1, H, P1, D) on (R2, H, P2, D), the shorter of P1 and P2 filled with zeros."""
+    width = max(first.shape[2], second.shape[2])
+    return torch.cat([functional.pad(rows, (0, 0, 0, width - rows.shape[2])) for rows in (first, second)])

@@ -1,0 +1,223 @@
+"""The whole model: embeddings, encoder, decoder and the projection to the vocabulary.
+
+Letters: B batch, R decoder rows, S source positions, T target positions, M model width, V target vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from model.config import TransformerConfig
+from model.decoder import Decoder
+from model.encoder import Encoder
+from model.kv_cache import DecoderState, SelfAttentionCache
+from model.layers import Embedding
+from model.linear import Linear
+
+
+@dataclass(frozen=True)
+class Attentions:
+    """Every attention weight of one teacher-forced pass; each tensor is [layer, batch, head, query, key].
+
+    Attributes:
+        encoder: (L_enc, B, H, S, S).
+        decoder: (L_dec, B, H, T, T); nothing above the diagonal.
+        cross: (L_dec, B, H, T, S).
+    """
+
+    encoder: Tensor
+    decoder: Tensor
+    cross: Tensor
+
+
+class Transformer(nn.Module):
+    """Encoder and decoder of "Attention Is All You Need", with the variations of ``TransformerConfig``.
+
+    Call :meth:`forward` to train, :meth:`prefill` and :meth:`decode_step` to translate,
+    :meth:`attentions` to look inside.
+    """
+
+    def __init__(self, config: TransformerConfig, seed: int | None = None) -> None:
+        """Build the model with fresh weights.
+
+        Args:
+            config: The shape.
+            seed: Makes the weights repeatable; None draws from torch's global generator.
+        """
+        super().__init__()
+        self.config = config
+        self.source_embedding = Embedding(config, config.source_vocab_size)
+        shared = self.source_embedding.weight if config.share_embeddings else None
+        self.target_embedding = Embedding(config, config.target_vocab_size, shared)
+        if config.positions == "learned" and config.share_embeddings:
+            self.target_embedding.positions = self.source_embedding.positions
+        self.encoder = Encoder(config)
+        self.decoder = Decoder(config)
+        self.output = Linear(config.d_model, config.target_vocab_size, bias=config.output_bias)
+        if config.tie_output:
+            self.output.weight = self.target_embedding.weight
+        if not self.output.weight.is_meta:  # a loader builds there, and brings its own weights
+            self._initialise(seed)
+
+    def _initialise(self, seed: int | None) -> None:
+        """Glorot-uniform matrices, N(0, 1/M) embeddings, zero biases.
+
+        The paper does not say how it initialised; this is tensor2tensor's recipe. With the embedding
+        scale of sqrt(M) an embedded token starts with unit variance, like the sinusoids beside it.
+        """
+        generator = None if seed is None else torch.Generator().manual_seed(seed)
+        seen: set[int] = set()
+        with torch.no_grad():
+            for name, weight in self.named_parameters():
+                if id(weight) in seen:
+                    continue
+                seen.add(id(weight))
+                if "norm" in name:
+                    continue  # LayerNorm starts as the identity
+                if weight.dim() == 1:
+                    weight.zero_()
+                elif "embedding" in name or name.startswith("output"):
+                    weight.normal_(0.0, self.config.d_model**-0.5, generator=generator)
+                else:
+                    self._glorot(name, weight, generator)
+
+    def _glorot(self, name: str, weight: Tensor, generator: torch.Generator | None) -> None:
+        """Bound by one projection's fan-in and fan-out, also where several share a matrix."""
+        fan_out, fan_in = weight.shape
+        if name.endswith("qkv.weight"):
+            fan_out //= 3
+        elif name.endswith("kv.weight"):
+            fan_out //= 2
+        bound = math.sqrt(6.0 / (fan_in + fan_out))
+        weight.uniform_(-bound, bound, generator=generator)
+
+    def num_parameters(self) -> int:
+        """Trained numbers, shared ones counted once."""
+        return sum(weight.numel() for weight in self.parameters())
+
+    def encode(self, source_ids: Tensor, source_mask: Tensor | None) -> Tensor:
+        """Read sources.
+
+        Args:
+            source_ids: (B, S), each row ended by ``eos_id`` and filled with ``pad_id``.
+            source_mask: (B, S) boolean, True = a real token; None when nothing is padded.
+
+        Returns:
+            The memory (B, S, M). Rows of padding hold numbers that nothing reads.
+        """
+        memory, _ = self.encoder(self.source_embedding(source_ids), _key_mask(source_mask))
+        result: Tensor = memory
+        return result
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Decoder output (..., M) -> (..., V)."""
+        result: Tensor = self.output(hidden)
+        return result
+
+    def decode(self, target_ids: Tensor, memory: Tensor, source_mask: Tensor | None) -> Tensor:
+        """Read whole targets beside their memory; position t sees targets 0..t.
+
+        Args:
+            target_ids: (B, T), starting with ``decoder_start_id``.
+            memory: (B, S, M) from :meth:`encode`.
+            source_mask: (B, S) as given to :meth:`encode`.
+
+        Returns:
+            (B, T, M), the input of :meth:`logits`.
+        """
+        hidden, _, _ = self.decoder(self.target_embedding(target_ids), memory, _key_mask(source_mask))
+        result: Tensor = hidden
+        return result
+
+    def forward(self, source_ids: Tensor, source_mask: Tensor | None, target_ids: Tensor) -> Tensor:
+        """Teacher forcing: the logits of every next token of known targets.
+
+        Args:
+            source_ids: (B, S), each row ended by ``eos_id`` and filled with ``pad_id``.
+            source_mask: (B, S) boolean, True = a real token; None when nothing is padded.
+            target_ids: (B, T), starting with ``decoder_start_id``. Padding at the end needs no mask: no
+                real position can see it.
+
+        Returns:
+            (B, T, V); row t scores the token after ``target_ids[:, t]``.
+        """
+        memory = self.encode(source_ids, source_mask)
+        return self.logits(self.decode(target_ids, memory, source_mask))
+
+    def prefill(self, source_ids: Tensor, source_mask: Tensor | None) -> DecoderState:
+        """Encode sources and prepare to decode them, one row each.
+
+        Args:
+            source_ids: (B, S), each row ended by ``eos_id`` and filled with ``pad_id``.
+            source_mask: (B, S) boolean, True = a real token; None when nothing is padded.
+
+        Returns:
+            A state whose cross-attention caches are written and whose rows stand at position 0.
+        """
+        memory = self.encode(source_ids, source_mask)
+        rows = source_ids.shape[0]
+        if source_mask is None:
+            source_mask = torch.ones_like(source_ids, dtype=torch.bool)
+        return DecoderState(
+            self_caches=[
+                SelfAttentionCache(rows, self.config.num_heads, self.config.head_width, memory.device, memory.dtype)
+                for _ in range(self.config.num_decoder_layers)
+            ],
+            cross_caches=self.decoder.cross_caches(memory),
+            source_mask=source_mask,
+            positions=torch.zeros(rows, dtype=torch.int64, device=memory.device),
+            max_position=0,
+        )
+
+    def decode_step(self, tokens: Tensor, state: DecoderState) -> Tensor:
+        """Decode one position of every row.
+
+        Args:
+            tokens: (R,) the last token of each row; ``decoder_start_id`` at position 0.
+            state: Advanced by one position.
+
+        Returns:
+            The logits of the next token, (R, V).
+        """
+        hidden = self.target_embedding(tokens.unsqueeze(1), state.positions.unsqueeze(1), state.max_position)
+        hidden = self.decoder.step(hidden, state)
+        state.advance()
+        return self.logits(hidden.squeeze(1))
+
+    def attentions(
+        self, source_ids: Tensor, source_mask: Tensor | None, target_ids: Tensor
+    ) -> tuple[Tensor, Attentions]:
+        """As :meth:`forward`, by the explicit path, with every attention weight.
+
+        Returns:
+            The logits (B, T, V) and the weights.
+        """
+        mask = _key_mask(source_mask)
+        memory, encoder_maps = self.encoder(self.source_embedding(source_ids), mask, return_weights=True)
+        hidden, self_maps, cross_maps = self.decoder(
+            self.target_embedding(target_ids), memory, mask, return_weights=True
+        )
+        maps = Attentions(torch.stack(encoder_maps), torch.stack(self_maps), torch.stack(cross_maps))
+        return self.logits(hidden), maps
+
+
+def pad_sequences(sequences: list[list[int]], pad_id: int, device: torch.device | None = None) -> tuple[Tensor, Tensor]:
+    """Put id lists into one rectangle.
+
+    Returns:
+        Ids (B, longest) filled with ``pad_id`` at the end, and the mask (B, longest), True = a real token.
+    """
+    lengths = torch.tensor([len(ids) for ids in sequences])
+    width = int(lengths.max())
+    padded = torch.tensor([ids + [pad_id] * (width - len(ids)) for ids in sequences], dtype=torch.int64)
+    mask = torch.arange(width) < lengths.unsqueeze(1)
+    return padded.to(device), mask.to(device)
+
+
+def _key_mask(mask: Tensor | None) -> Tensor | None:
+    """(B, S) -> (B, 1, 1, S): the same keys for every head and query."""
+    return None if mask is None else mask[:, None, None, :]
