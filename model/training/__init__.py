@@ -1,0 +1,1 @@
+"""Offline training: imported by nothing that serves."""
