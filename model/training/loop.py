@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from model.checkpoint import save_checkpoint
 from model.tokenizer import Tokenizer, train_tokenizer
 from model.training.averaging import WeightAverage
 from model.training.batching import Batch, make_batch, plan_batches
@@ -281,6 +282,27 @@ class Trainer:
         self.model.train()
         return scores
 
+    def publish(self) -> None:
+        """Write the averaged model to ``checkpoint/``, in the form that the server loads."""
+        settings, position = self.settings, self.position
+        facts = {
+            "steps": position.step,
+            "epochs": position.epoch,
+            "target_tokens": position.target_tokens,
+            "hours": round(position.seconds / 3600, 2),
+            "settings": _comparable(settings),
+        }
+        with self.average.applied() if self.average is not None else nullcontext():
+            save_checkpoint(
+                self.folder / "checkpoint",
+                self.model,
+                self.folder / _TOKENIZER_FILE,
+                name=settings.name,
+                source_language=settings.source_language,
+                target_language=settings.target_language,
+                training=facts,
+            )
+
     def run(self, progress: Progress, stop_after_seconds: float | None = None) -> bool:
         """Train until the schedule's end, the time given, or SIGTERM / SIGINT.
 
@@ -317,12 +339,14 @@ class Trainer:
             is_last = self.position.step == settings.total_steps
             if dev is not None and (self.position.step % settings.evaluate_every == 0 or is_last):
                 progress.scores(self.position, self.evaluate(dev))
+                self.publish()
                 window_start = time.monotonic()
             if self.processes.is_main and time.monotonic() - last_saved > settings.checkpoint_every_seconds:
                 self.save()
                 last_saved = time.monotonic()
         if self.processes.is_main:
             self.save()
+            self.publish()
         return self.position.step >= settings.total_steps
 
 
