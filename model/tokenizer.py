@@ -223,6 +223,10 @@ class Tokenizer:
             normalized=normalized,
         )
 
+    def encode_ids(self, text: str, language: str) -> list[int]:
+        """The ids of `encode` without the places of the pieces, several times faster: for training data."""
+        return self._encode_ids(normalize(text, language).text)
+
     def decode(self, ids: Iterable[int]) -> str:
         """The text that the ids stand for.
 

@@ -16,6 +16,7 @@ SHARED_DATA = Path(__file__).parents[2] / ".." / "shared" / "data"
 FAMILY = "\U0001f469\u200d\U0001f469\u200d\U0001f467\u200d\U0001f466"
 RAINBOW_FLAG = "\U0001f3f3\ufe0f\u200d\U0001f308"
 RUNNER = "\U0001f3c3\U0001f3fd\u200d\u2640\ufe0f"
+TAGGED_WHITE_FLAG = "\U0001f3f3\ufe0f\U000e0066\U000e0072\U000e007f"
 SCOTLAND = "\U0001f3f4\U000e0067\U000e0062\U000e0073\U000e0063\U000e0074\U000e007f"
 FRANCE = "\U0001f1eb\U0001f1f7"
 KEYCAP = "1\ufe0f\u20e3"
@@ -80,7 +81,7 @@ def test_english_rules(text, expected):
         ("Quoi\u202f?  Non\xa0!", "Quoi ? Non !"),
         ("À 10:30, http://x.fr et C:/php", "À 10:30, http://x.fr et C:/php"),
         ("un , deux . Le .git", "un, deux. Le .git"),
-        ("l' eau, d’ or, Qu' il, 's' est", "l'eau, d'or, Qu'il, 's' est"),
+        ("l' eau, d’ or, Qu' il, 'l' est, bol' est", "l'eau, d'or, Qu'il, 'l' est, bol' est"),
         ("R&D; &amp; &#39; caf&eacute;", "R&D ; &amp; &#39; caf&eacute;"),
         ("l'« , » est", "l'« , » est"),
     ],
@@ -94,7 +95,20 @@ def test_other_languages_keep_their_punctuation():
 
 
 @pytest.mark.parametrize(
-    "text", [FAMILY, RAINBOW_FLAG, RUNNER, SCOTLAND, FRANCE, KEYCAP, PERSIAN, HINDI, SINHALA, "\u200d\u0647\u200d"]
+    "text",
+    [
+        FAMILY,
+        RAINBOW_FLAG,
+        RUNNER,
+        SCOTLAND,
+        FRANCE,
+        KEYCAP,
+        PERSIAN,
+        HINDI,
+        SINHALA,
+        TAGGED_WHITE_FLAG,
+        "\u200d\u0647\u200d",
+    ],
 )
 def test_joiners_selectors_and_tags_stay_where_they_belong(text):
     assert normalize(f"x {text} y", "en").text == f"x {text} y"

@@ -139,6 +139,7 @@ def test_every_text_comes_back_and_never_gives_a_special_id(tokenizer, text, lan
     encoding = tokenizer.encode(text, language)
     assert tokenizer.decode(encoding.ids) == normalize(text, language).text
     assert not any(map(tokenizer.is_special, encoding.ids))
+    assert tokenizer.encode_ids(text, language) == list(encoding.ids)
 
 
 @settings(max_examples=500, deadline=None)
