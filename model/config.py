@@ -133,6 +133,7 @@ class TransformerConfig:
         smaller = min(self.source_vocab_size, self.target_vocab_size)
         for name in ("pad_id", "eos_id"):
             _require(0 <= getattr(self, name) < smaller, name, getattr(self, name), f"an id from 0 to {smaller - 1}")
+        _require(self.eos_id != self.pad_id, "eos_id", self.eos_id, f"different from pad_id ({self.pad_id})")
         _require(
             0 <= self.decoder_start_id < self.target_vocab_size,
             "decoder_start_id",

@@ -43,18 +43,26 @@ class GrowingTable:
         """Compute the first ``initial_rows`` rows."""
         self._width = width
         self._layout: SinusoidLayout = layout
-        self._table = sinusoids(0, initial_rows, width, layout)
+        self._exact = sinusoids(0, initial_rows, width, layout)  # on the CPU in float32
+        self._table = self._exact
 
     def rows(self, count: int, device: torch.device, dtype: torch.dtype) -> Tensor:
         """At least the first ``count`` rows, (>= count, width), on ``device`` in ``dtype``."""
-        have = self._table.shape[0]
+        table = self._table
+        if count > table.shape[0] or table.device != device or table.dtype != dtype:
+            self._renew(count, device, dtype)
+        return self._table
+
+    # Rows made in inference mode could not take part in a later training step.
+    @torch.inference_mode(False)
+    def _renew(self, count: int, device: torch.device, dtype: torch.dtype) -> None:
+        have = self._exact.shape[0]
         if count > have:
             # Doubling keeps the total work linear when a length creeps up by one.
             more = sinusoids(have, max(count, 2 * have), self._width, self._layout)
-            self._table = torch.cat((self._table.cpu().float(), more))
-        if self._table.device != device or self._table.dtype != dtype:
-            self._table = self._table.to(device=device, dtype=dtype)
-        return self._table
+            self._exact = torch.cat((self._exact, more))
+        # Always from the exact rows: what was once rounded to bfloat16 would stay rounded.
+        self._table = self._exact.to(device=device, dtype=dtype)
 
 
 class PositionTooLarge(ValueError):
