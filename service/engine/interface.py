@@ -7,7 +7,7 @@ torch or threads, so that an engine may as well live in another process.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -127,11 +127,11 @@ class Engine(Protocol):
             EngineDead: The engine cannot go on.
         """
 
-    def stream(self, request: EngineRequest) -> AsyncIterator[EngineEvent]:
+    def stream(self, request: EngineRequest) -> AsyncGenerator[EngineEvent, None]:
         """As `submit`, event by event: tokens as they come, each sequence's end, at last `RequestDoneEvent`.
 
         The request is submitted when the first event is asked for; refusals are raised there. A caller that stops early
-        closes the iterator (`contextlib.aclosing`), which aborts the request.
+        closes the generator (`contextlib.aclosing`), which aborts the request.
         """
 
     def abort(self, request_id: str) -> None:

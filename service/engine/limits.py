@@ -31,7 +31,7 @@ class EngineLimits:
         max_source_tokens: Longest source, end of sentence included.
         max_target_tokens: Longest target, end of sentence included.
         target_tokens_per_source_token: A target that no option limits may be this many times as long as its source ...
-        extra_target_tokens: ... and this many tokens more (Marian's max-length-factor has only the first).
+        extra_target_tokens: ... and this many tokens more; both as `model.generation.target_limit`.
 
     Raises:
         InvalidLimits: Names the field, its value and what is allowed.
@@ -44,7 +44,7 @@ class EngineLimits:
     max_source_tokens: int = 512
     max_target_tokens: int = 512
     target_tokens_per_source_token: float = 3.0
-    extra_target_tokens: int = 32
+    extra_target_tokens: int = 16
 
     def __post_init__(self) -> None:
         """Checks each field."""

@@ -47,6 +47,15 @@ class EngineRequest:
     deadline: float | None = None
     with_log_probs: bool = False
 
+    def __post_init__(self) -> None:
+        """Checks that there is something to do.
+
+        Raises:
+            ValueError: There are no sequences.
+        """
+        if not self.sequences:
+            raise ValueError(f"request {self.request_id!r} has no sequences")
+
     @property
     def num_source_tokens(self) -> int:
         """Over all sequences."""

@@ -1,0 +1,413 @@
+"""The engine's loop: one thread that owns the models, between a queue of commands and a stream of messages.
+
+`submit`, `abort` and `stop` may be called from any thread, and return at once. Everything else happens in the loop:
+
+    take commands -> end what has expired -> schedule -> run one step -> tell what came of it
+
+With nothing to do the thread sleeps until a command comes.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from service.engine.errors import DeadlineExceeded, EngineDead, EngineError, EngineStopping
+from service.engine.interface import EngineStats, ModelInfo
+from service.engine.limits import EngineLimits
+from service.engine.request import (
+    EngineEvent,
+    EngineRequest,
+    RequestDoneEvent,
+    RequestResult,
+    SequenceDoneEvent,
+    SequenceResult,
+    SequenceTimings,
+    TokensEvent,
+)
+from service.engine.scheduler import Scheduler
+from service.engine.step import ModelRunner, SchedulerOutput, SequenceUpdate, StepResult
+
+logger = logging.getLogger(__name__)
+
+THREAD_NAME = "gossamer-engine"
+
+MAX_RETRY_AFTER_SECONDS = 60.0
+"""What a refused client is told at most: a guess further ahead is worth nothing."""
+
+SPEED_MEMORY = 0.99
+"""How much of the measured speed stays from one step to the next: it is that of the last hundred steps or so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The models are loaded and warm. The first message, unless the engine died of it."""
+
+    models: tuple[ModelInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The last message; the thread ends after it.
+
+    Attributes:
+        error: What the engine died of; None after `stop`.
+    """
+
+    error: EngineDead | None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestMessage:
+    """Something about one request.
+
+    Attributes:
+        ticket: As given to `submit`.
+        event: What happened. After an error, or `RequestDoneEvent`, nothing more comes with this ticket.
+    """
+
+    ticket: int
+    event: EngineEvent | EngineError
+
+
+@dataclass(frozen=True, slots=True)
+class StepMessage:
+    """A step was done.
+
+    Attributes:
+        num_rows: Rows that were decoded.
+        encode_seconds: Time in encoders.
+        decode_seconds: Time in decode steps.
+    """
+
+    num_rows: int
+    encode_seconds: float
+    decode_seconds: float
+
+
+Message = Started | Ended | RequestMessage | StepMessage
+
+
+@dataclass(frozen=True, slots=True)
+class _Submit:
+    request: EngineRequest
+    ticket: int
+    wants_events: bool
+    submitted_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Abort:
+    request_id: str
+
+
+@dataclass(slots=True)
+class _Tracked:
+    """What the core remembers of a request."""
+
+    command: _Submit
+    results: dict[int, SequenceResult] = field(default_factory=dict)
+
+
+class EngineCore:
+    """Runs the loop in a thread of its own.
+
+    Args:
+        make_runner: Loads the models. Called in the thread, once.
+        limits: How much is taken on.
+        deliver: Called in the thread with messages, in order. Must not block. A RuntimeError means that nobody
+            listens any more (the event loop is closed): the engine then ends.
+        clock: Monotonic seconds; what deadlines are compared with.
+    """
+
+    def __init__(
+        self,
+        make_runner: Callable[[], ModelRunner],
+        limits: EngineLimits,
+        deliver: Callable[[Sequence[Message]], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._make_runner = make_runner
+        self._limits = limits
+        self._deliver = deliver
+        self._clock = clock
+        self._thread = threading.Thread(target=self._run, name=THREAD_NAME, daemon=True)
+
+        self._wake = threading.Condition()
+        """Guards what follows, up to the blank line: all that other threads write."""
+        self._commands: list[_Submit | _Abort] = []
+        self._command_tokens = 0
+        self._stop_at = math.inf
+        self._is_stopping = False
+        self._is_closed = False
+        self._death: EngineDead | None = None
+
+        self._scheduler: Scheduler | None = None
+        self._tracked: dict[str, _Tracked] = {}
+        self._encoded: dict[int, tuple[float, float]] = {}
+        """Running sequences: when their step started, and how long their encoding took from there."""
+        self._recent_tokens = 0.0
+        self._recent_seconds = 0.0
+        self._has_listener = True
+        self.stats = EngineStats(
+            max_rows=limits.max_rows,
+            max_waiting_tokens=limits.max_waiting_tokens,
+            kv_cache_total_bytes=limits.kv_cache_bytes,
+        )
+        """Replaced after each step, never changed."""
+
+    # --- from any thread -------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Starts the thread; `Started` or `Ended` follows."""
+        self._thread.start()
+
+    def submit(self, request: EngineRequest, ticket: int, wants_events: bool) -> None:
+        """Accepts a request, or refuses it at once, also in the midst of a step.
+
+        Args:
+            request: Its id must not be in use, but may be that of one that was aborted.
+            ticket: Comes back with every message about it.
+            wants_events: Whether to tell of tokens and sequences; otherwise only the end is told.
+
+        Raises:
+            RequestRejected: Nothing was queued.
+            EngineStopping: Not started, stopping or stopped.
+            EngineDead: It died, though the message may still be on its way.
+        """
+        scheduler = self._scheduler
+        if scheduler is None:
+            raise EngineStopping("the engine has not started")
+        scheduler.check(request)
+        num_tokens = request.num_source_tokens
+        with self._wake:
+            if self._death is not None:
+                raise _death(self._death.__cause__ or self._death)
+            if self._is_stopping or self._is_closed:
+                raise EngineStopping
+            # Tokens move from commands to scheduler under this lock, so that each counts once.
+            scheduler.check_room(num_tokens, self._retry_after_seconds(scheduler), self._command_tokens)
+            self._commands.append(_Submit(request, ticket, wants_events, self._clock()))
+            self._command_tokens += num_tokens
+            self._wake.notify()
+
+    def abort(self, request_id: str) -> None:
+        """Drops a request without a message. Its rows are free before the next step."""
+        with self._wake:
+            if not self._is_closed:
+                self._commands.append(_Abort(request_id))
+                self._wake.notify()
+
+    def stop(self, stop_at: float) -> None:
+        """Takes no more requests, and ends when all are done, or at `stop_at` by the clock. `Ended` follows."""
+        with self._wake:
+            self._is_stopping = True
+            self._stop_at = min(self._stop_at, stop_at)
+            self._wake.notify()
+
+    def join(self) -> None:
+        """Waits for the thread, which is brief after `Ended`."""
+        if self._thread.is_alive():
+            self._thread.join()
+
+    # --- the thread ------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        error: EngineDead | None = None
+        try:
+            runner = self._make_runner()
+            runner.warm_up()
+            scheduler = Scheduler(runner.models(), self._limits)
+            self._scheduler = scheduler
+            self._tell([Started(runner.models())])
+            while self._take_commands(scheduler):
+                self._iterate(scheduler, runner)
+            self._drop_all(scheduler)
+        except BaseException as fault:  # Whatever it is, those who wait must hear of it.
+            logger.exception("the engine died")
+            error = _death(fault)
+        self._close(error)
+
+    def _take_commands(self, scheduler: Scheduler) -> bool:
+        """Waits until there is something to do, and carries out commands; False when it is time to end."""
+        if scheduler.is_idle:
+            scheduler.check_integrity()
+            self.stats = self._snapshot(scheduler, StepResult(), 0)
+        messages: list[Message] = []
+        with self._wake:
+            while scheduler.is_idle and not self._commands and not self._is_stopping and self._has_listener:
+                self._wake.wait()
+            commands, self._commands = self._commands, []
+            self._command_tokens = 0
+            for command in commands:
+                if isinstance(command, _Abort):
+                    scheduler.cancel(command.request_id)
+                    self._tracked.pop(command.request_id, None)
+                else:
+                    messages += self._accept(scheduler, command)
+            is_over = self._is_stopping and (scheduler.is_idle or self._clock() >= self._stop_at)
+        self._tell(messages)
+        return not is_over and self._has_listener
+
+    def _accept(self, scheduler: Scheduler, command: _Submit) -> list[Message]:
+        try:
+            scheduler.submit(command.request)
+        except EngineError as error:  # Only of an id in use: the rest was looked at in `submit`.
+            return [RequestMessage(command.ticket, error)]
+        self._tracked[command.request.request_id] = _Tracked(command)
+        return []
+
+    def _iterate(self, scheduler: Scheduler, runner: ModelRunner) -> None:
+        self._expire(scheduler)
+        waiting_tokens = scheduler.waiting_tokens
+        output = scheduler.schedule()
+        if scheduler.running_sequences == 0 and not output.departed:
+            return  # All that waited has expired.
+        started_at = self._clock()
+        result = runner.execute(output)
+        messages = self._finish(scheduler, output, result, started_at)
+        num_source_tokens = waiting_tokens - scheduler.waiting_tokens
+        self._measure_speed(num_source_tokens, self._clock() - started_at)
+        self.stats = self._snapshot(scheduler, result, num_source_tokens)
+        messages.append(StepMessage(result.num_rows, result.total_encode_seconds, result.decode_seconds))
+        self._tell(messages)
+
+    def _expire(self, scheduler: Scheduler) -> None:
+        messages: list[Message] = []
+        for request_id in scheduler.expired(self._clock()):
+            scheduler.cancel(request_id)
+            tracked = self._tracked.pop(request_id)
+            messages.append(RequestMessage(tracked.command.ticket, DeadlineExceeded(request_id)))
+        self._tell(messages)
+
+    def _finish(
+        self, scheduler: Scheduler, output: SchedulerOutput, result: StepResult, started_at: float
+    ) -> list[Message]:
+        """Books what a step did, and turns it into messages."""
+        for sequence_id in output.departed:
+            self._encoded.pop(sequence_id, None)
+        for sequence_id, encode_seconds in result.encode_seconds.items():
+            self._encoded[sequence_id] = started_at, encode_seconds
+        messages: list[Message] = []
+        for update in result.updates:
+            owner = scheduler.owner(update.sequence_id)
+            assert owner is not None, f"the runner tells of sequence {update.sequence_id}, which does not run"
+            request_id, index = owner
+            tracked = self._tracked[request_id]
+            events = self._events(tracked, index, update)
+            if update.is_final:
+                scheduler.finish(update.sequence_id)
+            if len(tracked.results) == len(tracked.command.request.sequences):
+                del self._tracked[request_id]
+            messages += [RequestMessage(tracked.command.ticket, event) for event in events]
+        return messages
+
+    def _events(self, tracked: _Tracked, index: int, update: SequenceUpdate) -> list[EngineEvent]:
+        """What the submitter of a request is told of an update to one of its sequences."""
+        events: list[EngineEvent] = []
+        request, wants_events = tracked.command.request, tracked.command.wants_events
+        if update.new_token_ids and wants_events:
+            events.append(TokensEvent(index, update.new_token_ids))
+        if update.is_final:
+            sequence_result = self._sequence_result(tracked.command, index, update)
+            tracked.results[index] = sequence_result
+            if wants_events:
+                events.append(SequenceDoneEvent(index, sequence_result))
+            if len(tracked.results) == len(request.sequences):
+                results = tuple(tracked.results[i] for i in range(len(request.sequences)))
+                events.append(RequestDoneEvent(RequestResult(request.request_id, results)))
+        return events
+
+    def _sequence_result(self, command: _Submit, index: int, update: SequenceUpdate) -> SequenceResult:
+        started_at, encode_seconds = self._encoded.pop(update.sequence_id)
+        timings = SequenceTimings(
+            queue_seconds=started_at - command.submitted_at,
+            encode_seconds=encode_seconds,
+            decode_seconds=max(0.0, self._clock() - started_at - encode_seconds),
+        )
+        best = update.hypotheses[0] if update.hypotheses else None
+        return SequenceResult(
+            hypotheses=update.hypotheses,
+            finish_reason="failed" if best is None else best.finish_reason,
+            timings=timings,
+            num_source_tokens=len(command.request.sequences[index].source_ids),
+            num_target_tokens=0 if best is None else len(best.tokens),
+            failure=update.failure,
+        )
+
+    def _drop_all(self, scheduler: Scheduler) -> None:
+        """Frees whatever is held when the engine is stopped before all is done; `_close` tells of it."""
+        for request_id in scheduler.request_ids:
+            scheduler.cancel(request_id)
+        scheduler.schedule()  # Takes the list of the departed: no runner is left to be told.
+        self._encoded.clear()
+        scheduler.check_integrity()
+        self.stats = self._snapshot(scheduler, StepResult(), 0)
+
+    def _close(self, error: EngineDead | None) -> None:
+        """Ends all that still waits, and tells that the engine has ended."""
+        with self._wake:
+            self._is_closed = True
+            self._death = error
+            commands, self._commands = self._commands, []
+        unfinished = [tracked.command for tracked in self._tracked.values()]
+        unfinished += [command for command in commands if isinstance(command, _Submit)]
+        self._tracked.clear()
+        messages: list[Message] = [
+            RequestMessage(command.ticket, EngineStopping() if error is None else _death(error.__cause__ or error))
+            for command in unfinished
+        ]
+        self._tell([*messages, Ended(error)])
+
+    def _tell(self, messages: Sequence[Message]) -> None:
+        if not messages or not self._has_listener:
+            return
+        try:
+            self._deliver(messages)
+        except RuntimeError:
+            self._has_listener = False
+            logger.warning("the event loop was closed before the engine was stopped; the engine ends")
+
+    def _measure_speed(self, num_source_tokens: int, seconds: float) -> None:
+        self._recent_tokens = SPEED_MEMORY * self._recent_tokens + num_source_tokens
+        self._recent_seconds = SPEED_MEMORY * self._recent_seconds + seconds
+
+    def _retry_after_seconds(self, scheduler: Scheduler) -> float:
+        """When half of what waits now will have been started, at the speed of late."""
+        if not self._recent_tokens:
+            return 1.0
+        seconds = scheduler.waiting_tokens / 2 * self._recent_seconds / self._recent_tokens
+        return min(max(1.0, float(math.ceil(seconds))), MAX_RETRY_AFTER_SECONDS)
+
+    def _snapshot(self, scheduler: Scheduler, result: StepResult, num_source_tokens: int) -> EngineStats:
+        before, slots = self.stats, scheduler.slots
+        running_requests = scheduler.running_requests
+        return EngineStats(
+            running_requests=running_requests,
+            waiting_requests=len(scheduler.request_ids) - running_requests,
+            running_sequences=scheduler.running_sequences,
+            waiting_sequences=scheduler.waiting_sequences,
+            waiting_tokens=scheduler.waiting_tokens,
+            max_waiting_tokens=before.max_waiting_tokens,
+            batch_rows=result.num_rows if scheduler.running_sequences else 0,
+            reserved_rows=slots.used_rows,
+            max_rows=slots.max_rows,
+            kv_cache_used_bytes=slots.used_cache_bytes,
+            kv_cache_total_bytes=slots.max_cache_bytes,
+            steps_total=before.steps_total + (1 if result.num_rows else 0),
+            source_tokens_total=before.source_tokens_total + num_source_tokens,
+            target_tokens_total=before.target_tokens_total + result.num_rows,
+            encode_seconds_total=before.encode_seconds_total + result.total_encode_seconds,
+            decode_seconds_total=before.decode_seconds_total + result.decode_seconds,
+        )
+
+
+def _death(fault: BaseException) -> EngineDead:
+    """An error of its own for everyone who waits: one that is raised in two places mixes up their tracebacks."""
+    error = EngineDead(f"{type(fault).__name__}: {fault}")
+    error.__cause__ = fault
+    return error

@@ -1,0 +1,285 @@
+"""The models and their running batches: the only file of the server that knows torch.
+
+Each model has one `DecoderState`, whose rows belong to its running sequences, one sequence after the other. A step
+drops rows, joins newcomers and decodes one position of every row; then each search says which of its rows go on.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from model.checkpoint import Checkpoint
+from model.decoding import DecodingOptions
+from model.generation import forbidden_outputs
+from model.kv_cache import DecoderState
+from model.search import GreedySearch, NonFiniteLogits, SamplingSearch, Search, SearchStep, advance_batch, start_search
+from model.transformer import pad_sequences
+from service.engine.interface import ModelInfo
+from service.engine.limits import EngineLimits
+from service.engine.step import EncodeGroup, Newcomer, SchedulerOutput, SequenceUpdate, StepResult
+
+NOT_FINITE = "the model gave no finite number for its next token"
+NO_HYPOTHESIS = "the search found no hypothesis"
+
+
+@dataclass(slots=True)
+class _Sequence:
+    """A sequence whose rows are in the batch."""
+
+    sequence_id: int
+    search: Search
+    num_told: int = 0
+    """Tokens that updates have told."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A sequence and its rows in the state."""
+
+    sequence: _Sequence
+    rows: range
+
+
+class _Batch:
+    """One model, and the sequences it is decoding."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self.checkpoint = checkpoint
+        self._model = checkpoint.model.eval()
+        self._config = checkpoint.config
+        self._device = self._model.target_embedding.weight.device
+        self._forbidden_ids = forbidden_outputs(checkpoint.config, checkpoint.tokenizer)
+        self._sequences: list[_Sequence] = []
+        self._tokens: list[int] = []
+        """The next input of each row."""
+        self._state: DecoderState | None = None
+
+    @property
+    def num_rows(self) -> int:
+        """Rows in the batch."""
+        return len(self._tokens)
+
+    def drop(self, sequence_ids: set[int]) -> None:
+        """Takes sequences out of the batch; those that are not in it do not matter."""
+        kept = [place for place in self._placed() if place.sequence.sequence_id not in sequence_ids]
+        if len(kept) == len(self._sequences):
+            return
+        rows = [row for place in kept for row in place.rows]
+        self._sequences = [place.sequence for place in kept]
+        self._tokens = [self._tokens[row] for row in rows]
+        self._select(rows)
+
+    def join(self, newcomers: Sequence[Newcomer]) -> None:
+        """Encodes newcomers together and appends a row for each."""
+        source_ids, source_mask = pad_sequences(
+            [list(newcomer.source_ids) for newcomer in newcomers], self._config.pad_id, self._device
+        )
+        state = self._model.prefill(source_ids, source_mask)
+        if self._state is None:
+            self._state = state
+        else:
+            self._state.join(state)
+        for newcomer in newcomers:
+            self._sequences.append(_Sequence(newcomer.sequence_id, self._start_search(newcomer)))
+            self._tokens.append(self._config.decoder_start_id)
+
+    def step(self) -> list[SequenceUpdate]:
+        """Decodes one position of every row, and says what came of it."""
+        if self._state is None:
+            return []
+        logits = self._model.decode_step(torch.tensor(self._tokens, device=self._device), self._state)
+        placed = self._placed()
+        num_sequences = len(placed)
+        updates: list[SequenceUpdate] = []
+        steps: list[SearchStep] = []
+        while placed:
+            try:
+                steps = advance_batch([place.sequence.search for place in placed], logits)
+                break
+            except NonFiniteLogits as error:  # No search has moved: without those concerned the step is repeated.
+                placed, failed, logits = _without(placed, logits, set(error.rows))
+                updates += failed
+        for place, step in zip(placed, steps, strict=True):
+            update = _update(place.sequence, step)
+            if update is not None:
+                updates.append(update)
+        self._move_rows(placed, steps, is_anyone_gone=len(placed) < num_sequences)
+        self._sequences = [place.sequence for place in placed if not place.sequence.search.finished]
+        return updates
+
+    def _placed(self) -> list[_Place]:
+        places = []
+        first_row = 0
+        for sequence in self._sequences:
+            rows = range(first_row, first_row + sequence.search.num_rows)
+            places.append(_Place(sequence, rows))
+            first_row = rows.stop
+        return places
+
+    def _start_search(self, newcomer: Newcomer) -> Search:
+        return start_search(
+            newcomer.options,
+            eos_id=self._config.eos_id,
+            max_tokens=newcomer.max_target_tokens,
+            forbidden_ids=self._forbidden_ids,
+            forced_prefix=newcomer.forced_prefix,
+            with_log_probs=newcomer.with_log_probs,
+        )
+
+    def _move_rows(self, placed: Sequence[_Place], steps: Sequence[SearchStep], *, is_anyone_gone: bool) -> None:
+        """Makes the rows of the state those that the searches go on with."""
+        assert self._state is not None
+        self._tokens = [token for step in steps for token in step.tokens]
+        rows = [place.rows[parent] for place, step in zip(placed, steps, strict=True) for parent in step.parents]
+        keeps_rows = all(len(step.parents) == len(place.rows) for place, step in zip(placed, steps, strict=True))
+        if keeps_rows and not is_anyone_gone:
+            self._state.reorder(rows)  # Every sequence keeps its rows, and with them its source.
+        else:
+            self._select(rows)
+
+    def _select(self, rows: list[int]) -> None:
+        assert self._state is not None
+        if rows:
+            self._state.select(rows)
+        else:
+            self._state = None  # An empty batch gives back all of its memory.
+
+
+class Runner:
+    """A `ModelRunner` over checkpoints in this process.
+
+    Args:
+        checkpoints: The models; their names differ.
+        limits: The longest sources and targets.
+        num_threads: Threads that torch computes with; None leaves it as it is.
+
+    Raises:
+        ValueError: Two checkpoints have one name, or there is none.
+    """
+
+    def __init__(self, checkpoints: Sequence[Checkpoint], limits: EngineLimits, num_threads: int | None = None) -> None:
+        names = [checkpoint.name for checkpoint in checkpoints]
+        if not names or len(set(names)) < len(names):
+            raise ValueError(f"models need names of their own, and there must be one; given: {names}")
+        if num_threads is not None:
+            torch.set_num_threads(num_threads)
+        self._limits = limits
+        self._batches = {checkpoint.name: _Batch(checkpoint) for checkpoint in checkpoints}
+
+    def models(self) -> tuple[ModelInfo, ...]:
+        """The models, in the order given."""
+        return tuple(_model_info(batch.checkpoint, self._limits) for batch in self._batches.values())
+
+    @torch.inference_mode()
+    def warm_up(self) -> None:
+        """Runs each model with one row and with a few: kernels are chosen and memory is fetched at the first call.
+
+        Raises:
+            RuntimeError: A model gives NaN: no request would fare better.
+        """
+        for name, batch in self._batches.items():
+            for options in (DecodingOptions(), DecodingOptions(beam_size=4)):
+                eos_id = batch.checkpoint.config.eos_id
+                batch.join([Newcomer(0, (eos_id,) * 8, options, (), max_target_tokens=4, with_log_probs=True)])
+                while batch.num_rows:
+                    for update in batch.step():
+                        if update.failure is not None:
+                            raise RuntimeError(f"model {name!r} cannot be used: {update.failure}")
+
+    @torch.inference_mode()
+    def execute(self, output: SchedulerOutput) -> StepResult:
+        """Drops, encodes and joins what `output` says, then decodes one position of every row of every model."""
+        started_at = time.perf_counter()
+        if output.departed:
+            departed = set(output.departed)
+            for batch in self._batches.values():
+                batch.drop(departed)
+        encode_seconds = self._encode(output.groups, started_at)
+        encoded_at = time.perf_counter()
+        num_rows = sum(batch.num_rows for batch in self._batches.values())
+        updates = [update for batch in self._batches.values() for update in batch.step()]
+        return StepResult(
+            updates=tuple(updates),
+            encode_seconds=encode_seconds,
+            num_rows=num_rows,
+            total_encode_seconds=encoded_at - started_at if output.groups else 0.0,
+            decode_seconds=time.perf_counter() - encoded_at if num_rows else 0.0,
+        )
+
+    def _encode(self, groups: Sequence[EncodeGroup], started_at: float) -> dict[int, float]:
+        encode_seconds = {}
+        for group in groups:
+            self._batches[group.model].join(group.newcomers)
+            elapsed = time.perf_counter() - started_at
+            encode_seconds.update({newcomer.sequence_id: elapsed for newcomer in group.newcomers})
+        return encode_seconds
+
+
+def _without(
+    placed: Sequence[_Place], logits: Tensor, bad_rows: set[int]
+) -> tuple[list[_Place], list[SequenceUpdate], Tensor]:
+    """Takes out the sequences that own a bad row.
+
+    Args:
+        placed: The sequences whose rows `logits` holds, one after the other.
+        logits: (R, V).
+        bad_rows: Rows of `logits`.
+
+    Returns:
+        The other sequences, updates for those taken out, and the logits of the others.
+    """
+    kept: list[_Place] = []
+    kept_rows: list[int] = []
+    failed: list[SequenceUpdate] = []
+    first_row = 0
+    for place in placed:
+        rows = range(first_row, first_row + len(place.rows))
+        first_row = rows.stop
+        if bad_rows.isdisjoint(rows):
+            kept.append(place)
+            kept_rows += rows
+        else:
+            failed.append(SequenceUpdate(place.sequence.sequence_id, failure=NOT_FINITE))
+    return kept, failed, logits[torch.tensor(kept_rows, dtype=torch.int64, device=logits.device)]
+
+
+def _update(sequence: _Sequence, step: SearchStep) -> SequenceUpdate | None:
+    """What there is to tell of a sequence after its search has moved; None if nothing."""
+    search = sequence.search
+    # The tokens of a beam are not certain before its end, not even with a beam of one row.
+    is_certain = isinstance(search, GreedySearch | SamplingSearch)
+    if not search.finished:
+        if not is_certain:
+            return None
+        sequence.num_told += len(step.tokens)
+        return SequenceUpdate(sequence.sequence_id, tuple(step.tokens))
+    hypotheses = tuple(search.hypotheses())
+    if not hypotheses:
+        return SequenceUpdate(sequence.sequence_id, failure=NO_HYPOTHESIS)
+    new = hypotheses[0].tokens_without_eos[sequence.num_told :] if is_certain else ()
+    return SequenceUpdate(sequence.sequence_id, new, hypotheses)
+
+
+def _model_info(checkpoint: Checkpoint, limits: EngineLimits) -> ModelInfo:
+    config = checkpoint.config
+    weight = checkpoint.model.target_embedding.weight
+    max_positions = math.inf if config.max_positions is None else config.max_positions
+    return ModelInfo(
+        name=checkpoint.name,
+        source_language=checkpoint.source_language,
+        target_language=checkpoint.target_language,
+        revision=checkpoint.revision,
+        source_vocab_size=config.source_vocab_size,
+        target_vocab_size=config.target_vocab_size,
+        eos_id=config.eos_id,
+        max_source_tokens=int(min(limits.max_source_tokens, max_positions)),
+        max_target_tokens=int(min(limits.max_target_tokens, max_positions)),
+        # A source position takes as much as a target position: each layer keeps a key and a value of it.
+        cache_bytes_per_token=2 * config.num_decoder_layers * config.d_model * weight.element_size(),
+    )

@@ -1,0 +1,331 @@
+"""Which sequence runs when. Integers, deques and dictionaries: no torch, no thread, no clock of its own.
+
+The core calls, in this order, again and again:
+
+    scheduler.submit(request)            # any number of times, whenever requests come
+    scheduler.cancel(request_id)         # likewise: aborted, expired (`expired` says which) or failed as a whole
+    output = scheduler.schedule()        # what the runner does next
+    ...                                  # the runner does it, and says which sequences ended
+    scheduler.finish(sequence_id)        # for each of them
+
+Rules:
+- Requests take turns: each gives one sequence, then goes to the end of the line, so an array of a thousand sentences
+  delays a single one that comes later by one sentence, not by a thousand.
+- Nobody overtakes the head of the line. While its sequence does not fit, nothing is let in; what runs comes to an end,
+  and as no sequence is accepted that does not fit alone, big ones never starve.
+- What counts is what a sequence may need at most: rows, and cache bytes of its source and its longest target.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from service.engine.errors import (
+    DuplicateRequestId,
+    InvalidOptions,
+    QueueFull,
+    RequestTooLarge,
+    SequenceTooLarge,
+    SourceTooLong,
+    UnknownModel,
+)
+from service.engine.interface import ModelInfo
+from service.engine.limits import EngineLimits
+from service.engine.request import EngineRequest, SequenceRequest
+from service.engine.slots import Reservation, Slots
+from service.engine.step import EncodeGroup, Newcomer, SchedulerOutput
+
+
+@dataclass(slots=True)
+class _Request:
+    """A request that has not ended."""
+
+    request: EngineRequest
+    serial: int
+    """Tells it from a later request of the same id."""
+    waiting: deque[int]
+    """Sequences not started, by their index."""
+    running: set[int] = field(default_factory=set)
+    """Sequences started and not ended, by their id."""
+
+
+class Scheduler:
+    """Accepts requests and deals out rows and cache to their sequences.
+
+    Args:
+        models: The models there are.
+        limits: How much is taken on.
+    """
+
+    def __init__(self, models: Iterable[ModelInfo], limits: EngineLimits) -> None:
+        self._models = {info.name: info for info in models}
+        self._limits = limits
+        self._slots = Slots(limits.max_rows, limits.kv_cache_bytes)
+        self._requests: dict[str, _Request] = {}
+        self._line: deque[str] = deque()
+        """Requests with waiting sequences, the next one to be served first."""
+        self._owners: dict[int, tuple[str, int]] = {}
+        """Running sequences: their request and their index in it."""
+        self._departed: list[int] = []
+        self._deadlines: list[tuple[float, int, str]] = []
+        """A heap of deadline, serial and id of requests; those that ended before stay in it until then."""
+        self._serials = itertools.count()
+        self._sequence_ids = itertools.count()
+        self.waiting_tokens = 0
+        self.waiting_sequences = 0
+
+    # --- what the core tells ---------------------------------------------------------------------------------------
+
+    def check(self, request: EngineRequest) -> None:
+        """Raises if `request` could not be served even by an idle engine. Reads nothing that changes.
+
+        Raises:
+            RequestRejected: Says what would be taken, with both numbers.
+        """
+        model = self._models.get(request.model)
+        if model is None:
+            raise UnknownModel(request.model, sorted(self._models))
+        for index, sequence in enumerate(request.sequences):
+            _check_ids(index, sequence, model)
+            self._check_target(index, sequence, model)
+            wanted = self._reservation(sequence, model)
+            if wanted.rows > self._slots.max_rows:
+                raise SequenceTooLarge(index, "rows", wanted.rows, self._slots.max_rows)
+            if wanted.cache_bytes > self._slots.max_cache_bytes:
+                raise SequenceTooLarge(index, "cache bytes", wanted.cache_bytes, self._slots.max_cache_bytes)
+        if request.num_source_tokens > self._limits.max_waiting_tokens:
+            raise RequestTooLarge(request.num_source_tokens, self._limits.max_waiting_tokens)
+
+    def check_room(self, num_tokens: int, retry_after_seconds: float, num_tokens_ahead: int = 0) -> None:
+        """Raises `QueueFull` if that many source tokens cannot wait beside those that do.
+
+        Args:
+            num_tokens: Of the request that wants to wait.
+            retry_after_seconds: What to say if it cannot.
+            num_tokens_ahead: Source tokens on their way here, which the scheduler does not know yet.
+        """
+        waiting = self.waiting_tokens + num_tokens_ahead
+        if waiting + num_tokens > self._limits.max_waiting_tokens:
+            raise QueueFull(waiting, self._limits.max_waiting_tokens, retry_after_seconds)
+
+    def submit(self, request: EngineRequest, retry_after_seconds: float = 1.0) -> None:
+        """Puts all sequences of `request` in line, or none.
+
+        Raises:
+            RequestRejected: See `check` and `check_room`; or its id is in use.
+        """
+        if request.request_id in self._requests:
+            raise DuplicateRequestId(request.request_id)
+        self.check(request)
+        self.check_room(request.num_source_tokens, retry_after_seconds)
+        serial = next(self._serials)
+        self._requests[request.request_id] = _Request(request, serial, deque(range(len(request.sequences))))
+        self._line.append(request.request_id)
+        self.waiting_tokens += request.num_source_tokens
+        self.waiting_sequences += len(request.sequences)
+        if request.deadline is not None:
+            heapq.heappush(self._deadlines, (request.deadline, serial, request.request_id))
+
+    def cancel(self, request_id: str) -> bool:
+        """Ends a request: frees what it holds, forgets what it waits with. The runner hears of it in the next output.
+
+        Returns:
+            Whether there was such a request.
+        """
+        ended = self._requests.pop(request_id, None)
+        if ended is None:
+            return False
+        if ended.waiting:
+            self._line.remove(request_id)
+            sequences = ended.request.sequences
+            self.waiting_tokens -= sum(len(sequences[index].source_ids) for index in ended.waiting)
+            self.waiting_sequences -= len(ended.waiting)
+        for sequence_id in sorted(ended.running):
+            del self._owners[sequence_id]
+            self._slots.release(sequence_id)
+            self._departed.append(sequence_id)
+        return True
+
+    def expired(self, now: float) -> list[str]:
+        """Requests whose deadline has passed, each told once; the core cancels them."""
+        passed = []
+        while self._deadlines and self._deadlines[0][0] <= now:
+            _, serial, request_id = heapq.heappop(self._deadlines)
+            request = self._requests.get(request_id)
+            if request is not None and request.serial == serial:
+                passed.append(request_id)
+        return passed
+
+    def schedule(self) -> SchedulerOutput:
+        """Lets in as many waiting sequences as fit, and as the encoder may take up before the next decode step."""
+        admitted: dict[str, list[Newcomer]] = {}
+        num_tokens = 0
+        while self._line:
+            owner = self._requests[self._line[0]]
+            index = owner.waiting[0]
+            sequence = owner.request.sequences[index]
+            length = len(sequence.source_ids)
+            if num_tokens and num_tokens + length > self._limits.max_encode_tokens_per_step:
+                break
+            model = self._models[owner.request.model]
+            wanted = self._reservation(sequence, model)
+            if not self._slots.fits(wanted):
+                break
+            num_tokens += length
+            newcomer = self._admit(owner, index, wanted)
+            admitted.setdefault(model.name, []).append(newcomer)
+        departed, self._departed = tuple(self._departed), []
+        groups = [group for name, newcomers in admitted.items() for group in _groups_of_like_length(name, newcomers)]
+        return SchedulerOutput(departed, tuple(groups))
+
+    def finish(self, sequence_id: int) -> None:
+        """A running sequence has ended, well or not, and the runner has dropped it.
+
+        One of a cancelled request is no error: the runner may have ended it before it heard of that.
+        """
+        owner = self._owners.pop(sequence_id, None)
+        if owner is None:
+            return
+        request_id, _ = owner
+        self._slots.release(sequence_id)
+        request = self._requests[request_id]
+        request.running.remove(sequence_id)
+        if not request.running and not request.waiting:
+            del self._requests[request_id]
+
+    # --- what the core asks ----------------------------------------------------------------------------------------
+
+    def owner(self, sequence_id: int) -> tuple[str, int] | None:
+        """The request of a running sequence, and its index in it; None if its request was cancelled."""
+        return self._owners.get(sequence_id)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing to do: no request, and nothing that the runner has to drop."""
+        return not self._requests and not self._departed
+
+    @property
+    def request_ids(self) -> tuple[str, ...]:
+        """Requests that have not ended, oldest first."""
+        return tuple(self._requests)
+
+    @property
+    def running_sequences(self) -> int:
+        """Sequences started and not ended."""
+        return len(self._owners)
+
+    @property
+    def running_requests(self) -> int:
+        """Requests of which a sequence runs."""
+        return sum(bool(request.running) for request in self._requests.values())
+
+    @property
+    def slots(self) -> Slots:
+        """The book of rows and cache, to be read."""
+        return self._slots
+
+    def check_integrity(self) -> None:
+        """Asserts that all books agree: free + used = total, and nobody is in two places or in none."""
+        self._slots.check_integrity()
+        assert len(self._slots) == len(self._owners), "a sequence holds slots without running, or runs without slots"
+        running = {(name, id) for name, request in self._requests.items() for id in request.running}
+        assert running == {(name, id) for id, (name, _) in self._owners.items()}, "requests and sequences disagree"
+        assert sorted(self._line) == sorted(name for name, request in self._requests.items() if request.waiting)
+        assert all(request.waiting or request.running for request in self._requests.values()), "an ended request stays"
+        waiting = [
+            len(request.request.sequences[index].source_ids)
+            for request in self._requests.values()
+            for index in request.waiting
+        ]
+        assert self.waiting_sequences == len(waiting), f"{self.waiting_sequences} counted, {len(waiting)} wait"
+        assert self.waiting_tokens == sum(waiting), f"{self.waiting_tokens} tokens counted, {sum(waiting)} wait"
+        if self.is_idle:
+            assert self._slots.free_rows == self._slots.max_rows
+            assert self._slots.free_cache_bytes == self._slots.max_cache_bytes
+
+    # --- parts -----------------------------------------------------------------------------------------------------
+
+    def _admit(self, owner: _Request, index: int, wanted: Reservation) -> Newcomer:
+        """Starts the sequence at the head of the line, and moves its request to the end."""
+        request = owner.request
+        sequence = request.sequences[index]
+        sequence_id = next(self._sequence_ids)
+        self._slots.reserve(sequence_id, wanted)
+        self._owners[sequence_id] = request.request_id, index
+        owner.running.add(sequence_id)
+        owner.waiting.popleft()
+        self._line.popleft()
+        if owner.waiting:
+            self._line.append(request.request_id)
+        self.waiting_tokens -= len(sequence.source_ids)
+        self.waiting_sequences -= 1
+        return Newcomer(
+            sequence_id=sequence_id,
+            source_ids=sequence.source_ids,
+            options=sequence.options,
+            forced_prefix=sequence.forced_prefix,
+            max_target_tokens=self._target_limit(sequence, self._models[request.model]),
+            with_log_probs=request.with_log_probs,
+        )
+
+    def _target_limit(self, sequence: SequenceRequest, model: ModelInfo) -> int:
+        wanted = sequence.options.max_target_tokens
+        if wanted is None:
+            # The options that need room get it: a prefix and one token, and the tokens that have to come.
+            needed = max(len(sequence.forced_prefix) + 1, sequence.options.min_target_tokens)
+            wanted = max(self._limits.default_target_tokens(len(sequence.source_ids)), needed)
+        return min(wanted, self._most_target_tokens(model))
+
+    def _most_target_tokens(self, model: ModelInfo) -> int:
+        return min(self._limits.max_target_tokens, model.max_target_tokens)
+
+    def _reservation(self, sequence: SequenceRequest, model: ModelInfo) -> Reservation:
+        rows = sequence.options.beam_size
+        positions = len(sequence.source_ids) + self._target_limit(sequence, model)
+        return Reservation(rows, rows * positions * model.cache_bytes_per_token)
+
+    def _check_target(self, index: int, sequence: SequenceRequest, model: ModelInfo) -> None:
+        if len(sequence.source_ids) > min(self._limits.max_source_tokens, model.max_source_tokens):
+            most = min(self._limits.max_source_tokens, model.max_source_tokens)
+            raise SourceTooLong(index, len(sequence.source_ids), most)
+        most = self._most_target_tokens(model)
+        options = sequence.options
+        for name, value in (
+            ("max_target_tokens", options.max_target_tokens or 0),
+            ("min_target_tokens", options.min_target_tokens),
+        ):
+            if value > most:
+                raise InvalidOptions(index, name, value, f"must be at most {most}, the longest target there is")
+        limit = self._target_limit(sequence, model)
+        if len(sequence.forced_prefix) >= limit:
+            allowed = f"has {len(sequence.forced_prefix)} tokens, and must have fewer than the limit of {limit}"
+            raise InvalidOptions(index, "forced_prefix", sequence.forced_prefix, allowed)
+
+
+def _check_ids(index: int, sequence: SequenceRequest, model: ModelInfo) -> None:
+    """Raises if ids are not what the model can read or write."""
+    source, prefix = sequence.source_ids, sequence.forced_prefix
+    if not source or source[-1] != model.eos_id:
+        raise InvalidOptions(index, "source_ids", source[-1:], f"must end with the end of sentence, {model.eos_id}")
+    if not 0 <= min(source) <= max(source) < model.source_vocab_size:
+        worst = min(source) if min(source) < 0 else max(source)
+        raise InvalidOptions(index, "source_ids", worst, f"must be from 0 to {model.source_vocab_size - 1}")
+    for token in prefix:
+        if not 0 <= token < model.target_vocab_size or token == model.eos_id:
+            allowed = f"must be from 0 to {model.target_vocab_size - 1}, without the end of sentence"
+            raise InvalidOptions(index, "forced_prefix", token, allowed)
+
+
+def _groups_of_like_length(model: str, newcomers: Sequence[Newcomer]) -> list[EncodeGroup]:
+    """Groups in which the longest is at most a quarter and four tokens longer than the shortest: little padding."""
+    groups: list[list[Newcomer]] = []
+    for newcomer in sorted(newcomers, key=lambda newcomer: len(newcomer.source_ids)):
+        if groups and len(newcomer.source_ids) <= 1.25 * len(groups[-1][0].source_ids) + 4:
+            groups[-1].append(newcomer)
+        else:
+            groups.append([newcomer])
+    return [EncodeGroup(model, tuple(group)) for group in groups]

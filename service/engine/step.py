@@ -1,0 +1,114 @@
+"""What crosses between scheduler, core and runner: plain data, so that each can be tested without the others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from model.decoding import DecodingOptions, Hypothesis
+from service.engine.interface import ModelInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Newcomer:
+    """A sequence that joins the batch.
+
+    Attributes:
+        sequence_id: Names it from now on, and is never used again.
+        source_ids: The source, ended by eos.
+        options: How to search.
+        forced_prefix: Tokens that every hypothesis begins with.
+        max_target_tokens: Longest target, eos included.
+        with_log_probs: Whether a greedy hypothesis carries log-probabilities.
+    """
+
+    sequence_id: int
+    source_ids: tuple[int, ...]
+    options: DecodingOptions
+    forced_prefix: tuple[int, ...]
+    max_target_tokens: int
+    with_log_probs: bool
+
+
+@dataclass(frozen=True, slots=True)
+class EncodeGroup:
+    """Newcomers that are encoded in one go: of one model, and of like length.
+
+    Attributes:
+        model: Name of the model.
+        newcomers: At least one.
+    """
+
+    model: str
+    newcomers: tuple[Newcomer, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerOutput:
+    """What the runner does next: drop, encode and join, then one decode step for all rows.
+
+    Attributes:
+        departed: Sequences to drop first. Some may have ended by themselves, or may never have been encoded.
+        groups: Newcomers.
+    """
+
+    departed: tuple[int, ...] = ()
+    groups: tuple[EncodeGroup, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceUpdate:
+    """What a step did for one sequence. Runner and caller forget a sequence that `is_final`.
+
+    Attributes:
+        sequence_id: Which one.
+        new_token_ids: Tokens that are certain now; all updates joined are `tokens_without_eos`. None for a beam.
+        hypotheses: When it has ended well: the best ones, best first.
+        failure: When it has ended badly: why, in words.
+    """
+
+    sequence_id: int
+    new_token_ids: tuple[int, ...] = ()
+    hypotheses: tuple[Hypothesis, ...] = ()
+    failure: str | None = None
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the sequence has ended."""
+        return bool(self.hypotheses) or self.failure is not None
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What the runner did.
+
+    Attributes:
+        updates: At most one a sequence; sequences of which there is nothing to tell are left out.
+        encode_seconds: For each newcomer, the time from the start of the step until its encoding was done.
+        num_rows: Rows that were decoded.
+        total_encode_seconds: Time in encoders.
+        decode_seconds: Time in decode steps.
+    """
+
+    updates: tuple[SequenceUpdate, ...] = ()
+    encode_seconds: Mapping[int, float] = field(default_factory=dict)
+    num_rows: int = 0
+    total_encode_seconds: float = 0.0
+    decode_seconds: float = 0.0
+
+
+class ModelRunner(Protocol):
+    """Owns the models. Built and called in one thread only.
+
+    Whatever `execute` raises is a fault of the engine; what concerns one sequence is told in its update.
+    """
+
+    def models(self) -> tuple[ModelInfo, ...]:
+        """The models it runs."""
+
+    def warm_up(self) -> None:
+        """Called once before the first `execute`: whatever is slow the first time is done now."""
+
+    def execute(self, output: SchedulerOutput) -> StepResult:
+        """Drops, encodes and joins what `output` says, then does one decode step for all rows."""
