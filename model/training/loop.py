@@ -211,7 +211,7 @@ class Trainer:
 
     # -- steps
 
-    def _steps(self) -> Iterator[tuple[list[NDArray[np.int64]], bool]]:
+    def steps(self) -> Iterator[tuple[list[NDArray[np.int64]], bool]]:
         """Each coming step's micro-batches, over all processes, and whether the step ends its epoch."""
         settings = self.settings
         while True:
@@ -226,8 +226,11 @@ class Trainer:
                 first = index * settings.micro_batches
                 yield batches[first : first + settings.micro_batches], index == per_epoch - 1
 
-    def _step(self, micro_batches: list[NDArray[np.int64]], ends_epoch: bool) -> tuple[float, int]:
-        """One optimizer step.
+    def accumulate(self, micro_batches: list[NDArray[np.int64]]) -> tuple[float, int]:
+        """Add the gradient of one step: of the mean loss over all its target tokens, in all processes.
+
+        Args:
+            micro_batches: Of the whole step; this process computes its share of them.
 
         Returns:
             This process's loss per target token, and the target tokens of the whole step.
@@ -236,8 +239,9 @@ class Trainer:
         config = self.model.config
         total_tokens = int(sum((self.corpus.targets.lengths[pairs] + 1).sum() for pairs in micro_batches))
         if config.dropout > 0:
-            seed = int(np.random.SeedSequence((settings.seed, self.position.step, processes.rank)).generate_state(1)[0])
-            torch.manual_seed(seed)
+            # Seeded a step, and not once: a resumed run needs no state of the generator.
+            seed = np.random.SeedSequence((settings.seed, self.position.step, processes.rank)).generate_state(1)[0]
+            torch.manual_seed(int(seed))
         mine = micro_batches[processes.rank :: processes.world_size]
         loss_sum, my_tokens = 0.0, 0
         for index, pairs in enumerate(mine):
@@ -248,11 +252,17 @@ class Trainer:
                 (loss * (processes.world_size / total_tokens)).backward()  # type: ignore[no-untyped-call]
             loss_sum += float(loss.detach())
             my_tokens += batch.num_target_tokens
+        return loss_sum / my_tokens, total_tokens
+
+    def _step(self, micro_batches: list[NDArray[np.int64]], ends_epoch: bool) -> tuple[float, int]:
+        """One optimizer step; returns what :meth:`accumulate` does."""
+        settings, position = self.settings, self.position
+        loss, total_tokens = self.accumulate(micro_batches)
         nn.utils.clip_grad_norm_(self.model.parameters(), settings.optimizer.clip_norm)
-        step = self.position.step + 1
+        position.step += 1
         self.optimizers.step(
             learning_rate_factor(
-                step,
+                position.step,
                 total_steps=settings.total_steps,
                 warmup_steps=settings.warmup_steps,
                 decay_power=settings.decay_power,
@@ -260,14 +270,12 @@ class Trainer:
             )
         )
         if self.average is not None:
-            self.average.update(step)
-        position = self.position
-        position.step = step
+            self.average.update(position.step)
         position.target_tokens += total_tokens
         position.epoch, position.epoch_step = (
             (position.epoch + 1, 0) if ends_epoch else (position.epoch, position.epoch_step + 1)
         )
-        return loss_sum / my_tokens, total_tokens
+        return loss, total_tokens
 
     def _exchange_at_the_end(self, is_last: bool) -> AbstractContextManager[None]:
         if isinstance(self._loss, DistributedDataParallel) and not is_last:
@@ -320,7 +328,7 @@ class Trainer:
         last_saved = started
         self.model.train()
         window_loss, window_tokens, window_start = 0.0, 0, time.monotonic()
-        steps = self._steps()
+        steps = self.steps()
         while self.position.step < settings.total_steps:
             begin = time.monotonic()
             loss, tokens = self._step(*next(steps))

@@ -1,0 +1,49 @@
+import re
+
+import pytest
+
+from model.config import ConfigError
+from model.training.settings import load_settings, settings_from_dict
+
+GOOD = {
+    "name": "x", "source_language": "en", "target_language": "fr",
+    "data": {"train": ["t.tsv"], "dev": "d.tsv", "sources": {"a": 1.0}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"stepz": 3}, "unknown field stepz"),
+        ({"data": {**GOOD["data"], "tests": []}}, "unknown field data.tests"),
+        ({"data": {"train": [], "dev": "d"}}, "missing field data.sources"),
+        ({"optimizer": 3}, "optimizer is 3; it must be a table"),
+        ({"total_steps": "many"}, "total_steps is 'many'"),
+        ({"total_steps": 0}, "total_steps is 0; it must be at least 1"),
+        ({"label_smoothing": 1.0}, "label_smoothing is 1.0"),
+        ({"precision": "int4"}, "precision is 'int4'"),
+        ({"optimizer": {"name": "sgd"}}, "optimizer.name is 'sgd'"),
+        ({"model": {"num_heads": 7}}, "num_heads is 7"),
+        ({"model": {"layers": 7}}, "unknown field"),
+    ],
+)
+def test_a_wrong_setting_is_named(changes, complaint):
+    with pytest.raises(ConfigError, match=re.escape(complaint)):
+        settings_from_dict({**GOOD, **changes})
+
+
+def test_paths_start_at_the_file_and_faults_name_it(tmp_path):
+    path = tmp_path / "run.toml"
+    path.write_text(
+        'name = "x"\nsource_language = "en"\ntarget_language = "fr"\n'
+        '[data]\ntrain = ["t.tsv"]\ndev = "d.tsv"\n[data.sources]\na = 1.0\n'
+    )
+    assert load_settings(path).data.train == [str(tmp_path / "t.tsv")]
+    path.write_text('name = "x"\nbroken')
+    with pytest.raises(ConfigError, match=r"run\.toml: not valid TOML"):
+        load_settings(path)
+    path.write_text('name = "x"\n')
+    with pytest.raises(ConfigError, match=r"run\.toml: missing field data"):
+        load_settings(path)
+    with pytest.raises(ConfigError, match=r"absent\.toml: no such file"):
+        load_settings(tmp_path / "absent.toml")
