@@ -14,7 +14,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from service.engine.errors import DeadlineExceeded, EngineDead, EngineError, EngineStopping
 from service.engine.interface import EngineStats, ModelInfo
@@ -357,6 +357,8 @@ class EngineCore:
         unfinished = [tracked.command for tracked in self._tracked.values()]
         unfinished += [command for command in commands if isinstance(command, _Submit)]
         self._tracked.clear()
+        if error is not None:
+            self.stats = _nothing_held(self.stats)
         messages: list[Message] = [
             RequestMessage(command.ticket, EngineStopping() if error is None else _death(error.__cause__ or error))
             for command in unfinished
@@ -404,6 +406,21 @@ class EngineCore:
             encode_seconds_total=before.encode_seconds_total + result.total_encode_seconds,
             decode_seconds_total=before.decode_seconds_total + result.decode_seconds,
         )
+
+
+def _nothing_held(stats: EngineStats) -> EngineStats:
+    """What remains of the last snapshot when the batch is gone with its thread."""
+    return replace(
+        stats,
+        running_requests=0,
+        waiting_requests=0,
+        running_sequences=0,
+        waiting_sequences=0,
+        waiting_tokens=0,
+        batch_rows=0,
+        reserved_rows=0,
+        kv_cache_used_bytes=0,
+    )
 
 
 def _death(fault: BaseException) -> EngineDead:

@@ -1,0 +1,244 @@
+import threading
+import time
+
+import pytest
+
+from service.engine.core import Ended, EngineCore, RequestMessage, Started, StepMessage
+from service.engine.errors import DuplicateRequestId, EngineDead, EngineStopping, QueueFull, UnknownModel
+from service.engine.request import RequestDoneEvent, SequenceDoneEvent, TokensEvent
+from tests.service.engine.helpers import WAIT_SECONDS, ScriptedRunner, make_limits, make_request
+
+
+class Driver:
+    """A core whose messages are kept, and can be waited for."""
+
+    def __init__(self, runner, **limits):
+        self.runner = runner
+        self.messages = []
+        self.arrived = threading.Condition()
+        self.core = EngineCore(lambda: runner, make_limits(**limits), self.deliver)
+
+    def deliver(self, messages):
+        with self.arrived:
+            self.messages += messages
+            self.arrived.notify_all()
+
+    def wait_for(self, is_it):
+        with self.arrived:
+            assert self.arrived.wait_for(lambda: any(map(is_it, self.messages)), WAIT_SECONDS), self.messages
+            return next(filter(is_it, self.messages))
+
+    def wait_for_last(self, ticket):
+        def is_last(message):
+            if not isinstance(message, RequestMessage) or message.ticket != ticket:
+                return False
+            return isinstance(message.event, RequestDoneEvent | Exception)
+
+        return self.wait_for(is_last).event
+
+    def events(self, ticket):
+        return [
+            message.event
+            for message in self.messages
+            if isinstance(message, RequestMessage) and message.ticket == ticket
+        ]
+
+    def __enter__(self):
+        self.core.start()
+        self.wait_for(lambda message: isinstance(message, Started | Ended))
+        return self
+
+    def __exit__(self, *exc_info):
+        if self.runner.gate is not None:
+            self.runner.open_gate()
+        self.core.stop(time.monotonic())
+        self.wait_for(lambda message: isinstance(message, Ended))
+        self.core.join()
+
+
+def test_request_comes_back_with_its_results_in_order_though_they_end_out_of_order():
+    with Driver(ScriptedRunner()) as driver:
+        driver.core.submit(make_request(lengths=(9, 2, 5)), 7, wants_events=False)
+        result = driver.wait_for_last(7).result
+        assert [sequence.num_source_tokens for sequence in result.sequences] == [9, 2, 5]
+        assert [len(sequence.hypotheses[0].tokens) for sequence in result.sequences] == [9, 2, 5]
+        assert len(driver.events(7)) == 1
+
+
+def test_events_tell_tokens_then_ends_then_the_whole():
+    with Driver(ScriptedRunner()) as driver:
+        driver.core.submit(make_request(lengths=(2, 3)), 7, wants_events=True)
+        done = driver.wait_for_last(7)
+        first, second = done.result.sequences
+        assert driver.events(7) == [
+            TokensEvent(0, (4,)),
+            TokensEvent(1, (4,)),
+            SequenceDoneEvent(0, first),
+            TokensEvent(1, (5,)),
+            SequenceDoneEvent(1, second),
+            done,
+        ]
+
+
+def test_engine_sleeps_while_there_is_nothing_to_do():
+    with Driver(ScriptedRunner()) as driver:
+        driver.core.submit(make_request(lengths=(3,)), 0, wants_events=False)
+        driver.wait_for_last(0)
+        steps = len(driver.runner.steps)
+        before = time.process_time_ns()
+        time.sleep(0.2)
+        assert time.process_time_ns() - before < 50_000_000
+        assert len(driver.runner.steps) == steps == 3
+
+
+def test_runner_is_built_and_called_in_the_engines_own_thread():
+    with Driver(ScriptedRunner()) as driver:
+        assert driver.runner.thread is not threading.current_thread()
+        assert driver.runner.thread.name == "gossamer-engine"
+
+
+def test_late_request_joins_the_running_batch():
+    runner = ScriptedRunner(is_gated=True)
+    with Driver(runner) as driver:
+        driver.core.submit(make_request("a", (6,)), 0, wants_events=False)
+        runner.allow_steps(2)
+        driver.wait_for(lambda message: isinstance(message, StepMessage))
+        driver.core.submit(make_request("b", (2,)), 1, wants_events=False)
+        runner.open_gate()
+        driver.wait_for_last(0)
+        driver.wait_for_last(1)
+        assert max(len(step) for step in runner.steps) == 2
+        assert len(runner.steps) == 6
+
+
+def test_abort_frees_rows_before_the_next_step_and_drops_the_rest():
+    runner = ScriptedRunner(is_gated=True)
+    with Driver(runner, max_rows=2) as driver:
+        driver.core.submit(make_request("a", (9,) * 50), 0, wants_events=False)
+        assert runner.in_step.wait(WAIT_SECONDS)
+        driver.core.abort("a")
+        driver.core.submit(make_request("b", (2,)), 1, wants_events=False)
+        runner.open_gate()
+        driver.wait_for_last(1)
+        assert [len(step) for step in runner.steps] == [2, 1, 1]
+        assert driver.events(0) == []
+
+
+def test_id_of_an_aborted_request_may_be_used_again_at_once():
+    runner = ScriptedRunner(is_gated=True)
+    with Driver(runner) as driver:
+        driver.core.submit(make_request("a", (9,)), 0, wants_events=True)
+        assert runner.in_step.wait(WAIT_SECONDS)
+        driver.core.abort("a")
+        driver.core.submit(make_request("a", (2,)), 1, wants_events=False)
+        runner.open_gate()
+        assert driver.wait_for_last(1).result.sequences[0].num_target_tokens == 2
+
+
+def test_id_in_use_is_refused():
+    runner = ScriptedRunner(is_gated=True)
+    with Driver(runner) as driver:
+        driver.core.submit(make_request("a"), 0, wants_events=False)
+        driver.core.submit(make_request("a"), 1, wants_events=False)
+        runner.open_gate()
+        assert isinstance(driver.wait_for_last(1), DuplicateRequestId)
+        assert isinstance(driver.wait_for_last(0), RequestDoneEvent)
+
+
+def test_full_queue_is_refused_in_the_midst_of_a_step():
+    runner = ScriptedRunner(is_gated=True)
+    with Driver(runner, max_rows=1, max_waiting_tokens=100) as driver:
+        driver.core.submit(make_request("running", (9,)), 0, wants_events=False)
+        assert runner.in_step.wait(WAIT_SECONDS)
+        driver.core.submit(make_request("a", (60,)), 1, wants_events=False)
+        driver.core.submit(make_request("b", (40,)), 2, wants_events=False)
+        with pytest.raises(QueueFull, match="100 of at most 100") as caught:
+            driver.core.submit(make_request("c", (1,)), 3, wants_events=False)
+        assert caught.value.retry_after_seconds >= 1
+        runner.open_gate()
+        for ticket in (0, 1, 2):
+            assert isinstance(driver.wait_for_last(ticket), RequestDoneEvent)
+        driver.core.submit(make_request("c", (100,)), 3, wants_events=False)
+        assert isinstance(driver.wait_for_last(3), RequestDoneEvent)
+
+
+def test_impossible_request_is_refused_by_the_call_itself():
+    with Driver(ScriptedRunner()) as driver, pytest.raises(UnknownModel):
+        driver.core.submit(make_request(model="none"), 0, wants_events=False)
+
+
+def test_time_is_told_apart_and_adds_up():
+    runner = ScriptedRunner(is_gated=True)
+    with Driver(runner, max_rows=1) as driver:
+        driver.core.submit(make_request("a", (2,)), 0, wants_events=False)
+        submitted_at = time.monotonic()
+        driver.core.submit(make_request("b", (2,)), 1, wants_events=False)
+        time.sleep(0.05)
+        runner.open_gate()
+        timings = driver.wait_for_last(1).result.sequences[0].timings
+        total = timings.queue_seconds + timings.encode_seconds + timings.decode_seconds
+        assert timings.queue_seconds >= 0.05
+        assert total <= time.monotonic() - submitted_at + 0.01
+        assert driver.wait_for_last(0).result.sequences[0].timings.queue_seconds < 0.05
+
+
+def test_poisoned_sequence_fails_alone():
+    runner = ScriptedRunner()
+    poisoned = make_request(lengths=(3, 4)).sequences[1]
+    runner.poisoned.add(poisoned.source_ids)
+    with Driver(runner) as driver:
+        driver.core.submit(make_request(lengths=(3, 4, 5)), 0, wants_events=False)
+        sequences = driver.wait_for_last(0).result.sequences
+        assert [sequence.failure for sequence in sequences] == [None, "poisoned", None]
+        assert [sequence.finish_reason for sequence in sequences] == ["stop", "failed", "stop"]
+
+
+def test_fault_of_the_runner_ends_all_with_its_cause(caplog):
+    runner = ScriptedRunner(is_gated=True)
+    with Driver(runner, max_rows=1) as driver:
+        for ticket in range(3):
+            driver.core.submit(make_request(f"r{ticket}"), ticket, wants_events=False)
+        runner.fault = ZeroDivisionError("broken")
+        runner.open_gate()
+        errors = [driver.wait_for_last(ticket) for ticket in range(3)]
+        assert all(isinstance(error, EngineDead) and error.__cause__ is runner.fault for error in errors)
+        assert len(set(map(id, errors))) == 3
+        assert "ZeroDivisionError: broken" in str(errors[0])
+        driver.wait_for(lambda message: isinstance(message, Ended) and message.error is not None)
+        with pytest.raises(EngineDead):
+            driver.core.submit(make_request("late"), 9, wants_events=False)
+    assert "the engine died" in caplog.text
+
+
+def test_stop_ends_what_still_runs_when_the_time_is_up():
+    runner = ScriptedRunner(is_gated=True)
+    with Driver(runner, max_rows=1) as driver:
+        driver.core.submit(make_request("a", (50,)), 0, wants_events=False)
+        driver.core.submit(make_request("b", (50,)), 1, wants_events=False)
+        assert runner.in_step.wait(WAIT_SECONDS)
+        driver.core.stop(time.monotonic())
+        with pytest.raises(EngineStopping):
+            driver.core.submit(make_request("c"), 2, wants_events=False)
+        runner.open_gate()
+        assert isinstance(driver.wait_for_last(0), EngineStopping)
+        assert isinstance(driver.wait_for_last(1), EngineStopping)
+    assert driver.core.stats.reserved_rows == 0
+    assert len(runner.steps) == 1
+
+
+def test_thread_ends_when_nobody_listens_any_more(caplog):
+    runner = ScriptedRunner(is_gated=True)
+    driver = Driver(runner)
+    with driver:
+        driver.core.submit(make_request(), 0, wants_events=False)
+        assert runner.in_step.wait(WAIT_SECONDS)
+
+        def deliver(messages):
+            raise RuntimeError("Event loop is closed")
+
+        driver.core._deliver = deliver
+        runner.open_gate()
+        driver.core._thread.join(WAIT_SECONDS)
+        assert not driver.core._thread.is_alive()
+        driver.deliver([Ended(None)])  # What the core could not tell.
+    assert "event loop was closed" in caplog.text
