@@ -1,0 +1,161 @@
+"""Text to segments and gaps, and back.
+
+A *segment* is what a model translates at once: a sentence, or a window of one that is too long. Everything between
+segments is a *gap*: white space, line breaks, indents, list markers. Gaps come back byte for byte:
+
+    document = segment_text(text, "en", max_tokens=128, count_tokens=count)
+    translated = document.join([translate(segment.text) for segment in document.segments])
+
+Lines are never joined: a sentence that was wrapped by hard line breaks is translated line by line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from service.text.sentences import sentence_spans
+from service.text.windows import window_spans
+
+# What str.splitlines takes for a line break; each is white space.
+_LINE = re.compile("[^\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
+
+# White space, byte-order mark and zero-width characters: invisible at the edges of a segment, and the caller's.
+_BLANK = r"[\s\ufeff\u200b\u2060]"
+_OUTER_BLANK = re.compile(rf"\A{_BLANK}*+|(?<!{_BLANK}){_BLANK}+\Z")
+
+# Bullets, numbers, quote marks and headings, each followed by white space, with the indents around them.
+_LIST_MARKER = re.compile(
+    rf"""\A{_BLANK}*+(?:(?:
+        [-*+•‣◦▪▫●○■□–—·]           # bullets
+        | \(?\d{{1,3}}[.)]          # 1.  2)  (3)
+        | \(?[a-z]\)                # a)  (b)
+        | [#]{{1,6}}                # headings
+        | >{{1,6}}                  # quoted mail
+        | \[[ xX]\]                 # check boxes
+    ){_BLANK}++)*""",
+    re.VERBOSE,
+)
+
+_NOT_LETTERS = frozenset("ℹªº")
+"""Letters to Unicode, but a reader sees a symbol."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A stretch of the text.
+
+    Attributes:
+        start: Its first character, in code points of the whole text.
+        end: One past its last character.
+        text: The characters themselves; no white space at either end.
+        translatable: Whether there is a letter in it. What has none is not shown to a model.
+        windowed: Whether it is a part of a sentence that was too long for the model.
+    """
+
+    start: int
+    end: int
+    text: str
+    translatable: bool
+    windowed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A text with its segments.
+
+    Attributes:
+        text: All of it.
+        segments: In order, without overlap; none is empty.
+    """
+
+    text: str
+    segments: tuple[Segment, ...]
+
+    @property
+    def windowed(self) -> bool:
+        """Whether a sentence had to be parted."""
+        return any(segment.windowed for segment in self.segments)
+
+    def gaps(self) -> list[str]:
+        """What stands before, between and after the segments: one more than there are segments, some empty."""
+        ends = [0, *(segment.end for segment in self.segments)]
+        starts = [*(segment.start for segment in self.segments), len(self.text)]
+        return [self.text[end:start] for end, start in zip(ends, starts, strict=True)]
+
+    def join(self, texts: Sequence[str]) -> str:
+        """Puts other texts in the places of the segments.
+
+        Args:
+            texts: One for each segment.
+
+        Raises:
+            ValueError: If there are more or fewer.
+        """
+        first, *others = self.gaps()
+        return first + "".join(text + gap for text, gap in zip(texts, others, strict=True))
+
+
+def segment_text(text: str, language: str, *, max_tokens: int, count_tokens: Callable[[str], int]) -> Document:
+    """Finds the segments of a text.
+
+    Args:
+        text: Any text.
+        language: Code of its language.
+        max_tokens: Segments for which `count_tokens` says more are parted into windows.
+        count_tokens: The length of a text for the model.
+
+    Returns:
+        The text with its segments. Takes time linear in the length of the text.
+    """
+    segments: list[Segment] = []
+    for start, end in _sentences(text, language):
+        sentence = text[start:end]
+        if not has_letter(sentence):
+            segments.append(Segment(start, end, sentence, translatable=False))
+        elif _fits(sentence, max_tokens, count_tokens):
+            segments.append(Segment(start, end, sentence, translatable=True))
+        else:
+            segments += _windows(sentence, start, max_tokens, count_tokens)
+    return Document(text, tuple(segments))
+
+
+def has_letter(text: str) -> bool:
+    """Whether a model could find something to translate."""
+    return any(char.isalpha() and char not in _NOT_LETTERS for char in text)
+
+
+def _sentences(text: str, language: str) -> Iterator[tuple[int, int]]:
+    for line in _LINE.finditer(text):
+        marker = _LIST_MARKER.match(line[0])
+        offset = line.start() + (marker.end() if marker else 0)
+        rest = text[offset : line.end()]
+        for start, end in sentence_spans(rest, language):
+            inner = _inner_span(rest[start:end])
+            if inner is not None:
+                yield offset + start + inner[0], offset + start + inner[1]
+
+
+def _inner_span(text: str) -> tuple[int, int] | None:
+    """The text without blanks at its ends, or None if nothing is left."""
+    blanks = [match.span() for match in _OUTER_BLANK.finditer(text)]
+    start = blanks[0][1]
+    end = blanks[-1][0] if len(blanks) > 1 else len(text)
+    return (start, end) if start < end else None
+
+
+def _fits(sentence: str, max_tokens: int, count_tokens: Callable[[str], int]) -> bool:
+    # A very long one is not counted as a whole: the tokenizer would do all of it in vain.
+    return len(sentence) <= 16 * max_tokens and count_tokens(sentence) <= max_tokens
+
+
+def _windows(sentence: str, offset: int, max_tokens: int, count_tokens: Callable[[str], int]) -> list[Segment]:
+    segments = []
+    for start, end in window_spans(sentence, max_tokens, count_tokens):
+        inner = _inner_span(sentence[start:end])
+        if inner is not None:
+            window = sentence[start + inner[0] : start + inner[1]]
+            first = offset + start + inner[0]
+            segments.append(Segment(first, first + len(window), window, has_letter(window), windowed=True))
+    return segments

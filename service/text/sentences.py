@@ -1,0 +1,86 @@
+"""Where sentences begin and end, by the library sentencex, with what it gets wrong put right.
+
+sentencex is lossless and knows abbreviations, quotes and many languages. What is corrected here, each found by trying:
+
+- It splits inside words at `.`, `?` and `!` (`ASP.NET`, `foo.Bar()`, `https://x.org/a?B=C`).
+- Some abbreviations end a sentence (`Vol. 3`, `Apt. 5`), and in French a leading `M. Dupont`.
+- It takes quadratic time on unpaired quotes (87 s for 500,000 of them), and refuses lone surrogates.
+- It knows `fr`, but takes `fr-CA` and `FR` for an unknown language.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import accumulate
+
+import sentencex
+
+MAX_CHUNK_CHARACTERS = 2_000
+"""sentencex never sees more at once."""
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_WESTERN_MARK = re.compile(r"[.!?…:;)\]}\"'*_`]")
+
+# What stands before a name or a number, so that the sentence goes on whatever comes next.
+_TITLE = re.compile(
+    r"(?:^|[\s(\[\"'«])(?:Mr|Mrs|Ms|Mx|Dr|Prof|Rev|Hon|Capt|Gen|Col|Sgt|Lt|Messrs|M|MM|Mme|Mmes|Mlle|Mlles|Me|Mgr|Hr|Fr)"
+    r"\.\s*\Z"
+)
+# The sentence goes on only if a number, or a small letter, follows.
+_ABBREVIATION = re.compile(
+    r"(?:^|[\s(\[\"'«])(?:Apt|apt|App|app|Art|art|approx|ca|cf|Ch|ch|Chap|chap|Ed|ed|Eds|eds|est|etc|Ext|ext|Fig|fig"
+    r"|Figs|figs|incl|max|Max|min|Min|No|no|Nos|nos|Nr|p|pp|Pp|Par|par|Sec|sec|Sect|sect|St|Ste|tel|Tel|vol|Vol|vols|Vols|vs)"
+    r"\.\s*\Z"
+)
+
+
+def sentence_spans(line: str, language: str) -> list[tuple[int, int]]:
+    """Splits one line into sentences.
+
+    Args:
+        line: Text without line breaks.
+        language: Code of its language; the part before the first `-` counts.
+
+    Returns:
+        `[start, end)` spans in code points that cover the line without gap or overlap; white space belongs to the
+        sentence before it. Takes time linear in the length of the line.
+    """
+    language = re.split("[-_]", language, maxsplit=1)[0].lower()
+    text = _SURROGATE.sub("\ufffd", line)
+    cuts = [0]
+    for cut in _cuts(text, language):
+        if cut < len(text) and _ends_sentence(text, cuts[-1], cut):
+            cuts.append(cut)
+    return list(zip(cuts, [*cuts[1:], len(text)], strict=True)) if text else []
+
+
+def _cuts(text: str, language: str) -> list[int]:
+    """Ends of all sentences, by sentencex."""
+    cuts: list[int] = []
+    start = 0
+    while start < len(text):
+        chunk = text[start : start + MAX_CHUNK_CHARACTERS]
+        sentences = sentencex.segment(language, chunk)
+        if "".join(sentences) != chunk:  # not seen yet; a sentence too long is better than lost text
+            sentences = [chunk]
+        ends = [start + length for length in accumulate(map(len, sentences))]
+        start = ends[-1]
+        if start < len(text):
+            # The chunk's last sentence goes on in the next chunk. It is read again from its beginning, unless that
+            # were more than half of the chunk.
+            ends.pop()
+            if len(sentences[-1]) <= len(chunk) // 2:
+                start -= len(sentences[-1])
+        cuts += ends
+    return cuts
+
+
+def _ends_sentence(text: str, start: int, cut: int) -> bool:
+    """Whether the sentence that began at `start` really ends at `cut`."""
+    if not (text[cut - 1].isspace() or text[cut].isspace()) and _WESTERN_MARK.match(text[cut - 1]):
+        return False
+    before = text[max(start, cut - 24) : cut]
+    if _TITLE.search(before):
+        return False
+    following = text[cut : cut + 40].lstrip()[:1]
+    return not ((following.isdigit() or following.islower()) and _ABBREVIATION.search(before))

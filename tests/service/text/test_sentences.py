@@ -1,0 +1,74 @@
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.text.sentences import MAX_CHUNK_CHARACTERS, sentence_spans
+
+
+def split(line, language="en"):
+    return [line[start:end] for start, end in sentence_spans(line, language)]
+
+
+@pytest.mark.parametrize(
+    "marked",
+    [
+        "Hello world. |How are you?",
+        "Dr. Smith lives at 5 St. James St. in London. |He is 42.",
+        "Version 3.11.7 is 1.5 times faster. |Use it.",
+        "He paid $3.50. |She laughed.",
+        "Use ASP.NET here. |It works.",
+        "Call foo.Bar() first. |Then wait.",
+        "See https://x.org/a?B=C.D now. |Then go.",
+        "See example.Com now. |Then go.",
+        "Read Vol. 3 first. |Then Fig. 2 of it.",
+        "J. R. R. Tolkien wrote it. |It sold well.",
+        "They live in the U.S. now. |It is big.",
+        "Wait ... what?! |No way.",
+        "I like it.She does not. |We left.",
+        '"I am tired." |She sat down.',
+        "He left.) She stayed. |We went.",
+    ],
+)
+def test_english_sentences(marked):
+    assert split(marked.replace("|", "")) == marked.split("|")
+
+
+@pytest.mark.parametrize("language", ["fr", "fr-CA", "FR", "fr_FR"])
+def test_french_titles_do_not_end_a_sentence(language):
+    assert split("M. Dupont est là. Mme. Petit aussi.", language) == ["M. Dupont est là. ", "Mme. Petit aussi."]
+
+
+def test_scripts_without_spaces_are_split():
+    assert split("你好。我是谁？", "zh") == ["你好。", "我是谁？"]
+
+
+def test_unknown_languages_are_split_like_any_other():
+    assert split("Hello world. Bye now.", "tlh") == ["Hello world. ", "Bye now."]
+
+
+def test_sentences_are_found_across_the_borders_of_chunks():
+    sentence = "On this day the man bought some apples and went home. "
+    line = sentence * (3 * MAX_CHUNK_CHARACTERS // len(sentence))
+    assert set(split(line)) == {sentence}
+
+
+def test_a_sentence_longer_than_a_chunk_stays_whole():
+    long = "word " * MAX_CHUNK_CHARACTERS
+    assert split(long + "ends. Next one.") == [long + "ends. ", "Next one."]
+
+
+@pytest.mark.parametrize("part", ["\u201c", "'", "(", "a. ", "!?", "[1] "])
+def test_hostile_lines_take_bounded_time(part):
+    line = part * (50_000 // len(part))
+    started = time.perf_counter()
+    sentence_spans(line, "en")
+    assert time.perf_counter() - started < 5  # sentencex alone: up to a minute, growing with the square
+
+
+@given(st.text(st.characters() | st.sampled_from(" .!?'\"\u201c\u201dMr(")), st.sampled_from(["en", "fr", "zz", ""]))
+def test_spans_cover_any_line(line, language):
+    spans = sentence_spans(line, language)
+    assert "".join(line[start:end] for start, end in spans) == line
+    assert all(start < end for start, end in spans)
