@@ -60,7 +60,7 @@ class Transformer(nn.Module):
         self.output = Linear(config.d_model, config.target_vocab_size, bias=config.output_bias)
         if config.tie_output:
             self.output.weight = self.target_embedding.weight
-        if not self.output.weight.is_meta:  # a loader builds there, and brings its own weights
+        if not self.source_embedding.weight.is_meta:  # a loader builds there, and brings its own weights
             self._initialise(seed)
 
     def _initialise(self, seed: int | None) -> None:
@@ -94,6 +94,18 @@ class Transformer(nn.Module):
             fan_out //= 2
         bound = math.sqrt(6.0 / (fan_in + fan_out))
         weight.uniform_(-bound, bound, generator=generator)
+
+    def quantize(self) -> None:
+        """Hold every matrix but the embeddings in int8 from now on, for a CPU; there is no way back.
+
+        Embeddings stay as they are: one row of them is read a token, which no format makes faster.
+
+        Raises:
+            Int8Unavailable: When torch has no int8 kernel for this processor.
+        """
+        for module in self.modules():
+            if isinstance(module, Linear):
+                module.quantize()
 
     def num_parameters(self) -> int:
         """Trained numbers, shared ones counted once."""
