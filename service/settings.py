@@ -1,0 +1,255 @@
+"""All settings of the server: where they come from, what is allowed, and every fault at once.
+
+Each setting is an environment variable (`GOSSAMER_PORT`), a line of the TOML file that `GOSSAMER_CONFIG` names
+(`port = 8000`), or an argument of `load_settings` (options of the command line). An argument wins over the
+environment, the environment over the file, the file over the default. Nothing is read when this module is imported.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
+from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
+
+from service.engine.limits import EngineLimits, InvalidLimits
+
+ENV_PREFIX = "GOSSAMER_"
+CONFIG_VARIABLE = "GOSSAMER_CONFIG"
+BUNDLED_MODELS = Path(__file__).resolve().parent.parent / "model" / "pretrained"
+
+LogLevel = Literal["debug", "info", "warning", "error"]
+LogFormat = Literal["text", "json"]
+
+_ENGINE = EngineLimits()
+
+
+class SettingsError(ValueError):
+    """The settings cannot be used.
+
+    Attributes:
+        faults: Every fault that was found, each naming its variable, line or option.
+    """
+
+    def __init__(self, faults: Iterable[str]) -> None:
+        self.faults = tuple(faults)
+        super().__init__("the settings cannot be used:\n" + "\n".join(f"  {fault}" for fault in self.faults))
+
+
+class Settings(BaseSettings):
+    """The settings, checked. `load_settings` reads them; the constructor alone reads no environment and no file."""
+
+    model_config = SettingsConfigDict(extra="forbid", frozen=True)
+
+    host: str = Field("127.0.0.1", min_length=1, description="Address to listen on.")
+    port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    models: Annotated[tuple[Path, ...], NoDecode] = Field(
+        (),
+        description="Checkpoint folders to serve, parted by the system's path separator (`:`, on Windows `;`). "
+        "Empty: every model that comes with Gossamer.",
+    )
+
+    max_body_bytes: int = Field(2 * 1024**2, ge=1024, description="Longest body of a request.")
+    max_text_bytes: int = Field(
+        128 * 1024, ge=1, description="Most text in one request: all its texts together, as UTF-8."
+    )
+    max_texts: int = Field(1024, ge=1, description="Most texts in one request.")
+    max_segment_tokens: int = Field(
+        128,
+        ge=8,
+        description="Longest segment shown to a model whole, in source tokens with the end of sentence; "
+        "what is longer is translated in windows. A model's own limit counts if it is lower.",
+    )
+    request_timeout_seconds: float = Field(
+        60.0,
+        gt=0,
+        le=86_400,
+        allow_inf_nan=False,
+        description="A translation that is not done by then is given up; no request may ask for a longer deadline.",
+    )
+    stop_grace_seconds: float = Field(
+        10.0,
+        ge=0,
+        le=3_600,
+        allow_inf_nan=False,
+        description="How long running requests may go on when the server is told to stop.",
+    )
+
+    max_rows: int = Field(
+        _ENGINE.max_rows, ge=1, description="Rows decoded in one step; a sequence takes as many as its beam is wide."
+    )
+    kv_cache_bytes: int = Field(
+        _ENGINE.kv_cache_bytes, ge=1, description="Memory for keys and values of all running sequences."
+    )
+    max_waiting_tokens: int = Field(
+        _ENGINE.max_waiting_tokens, ge=1, description="Source tokens that may wait; beyond, requests are refused."
+    )
+    max_encode_tokens_per_step: int = Field(
+        _ENGINE.max_encode_tokens_per_step, ge=1, description="Source tokens encoded between two decode steps."
+    )
+    max_source_tokens: int = Field(
+        _ENGINE.max_source_tokens, ge=8, description="Longest source the engine takes, end of sentence included."
+    )
+    max_target_tokens: int = Field(
+        _ENGINE.max_target_tokens, ge=1, description="Longest target the engine writes, end of sentence included."
+    )
+    target_tokens_per_source_token: float = Field(
+        _ENGINE.target_tokens_per_source_token,
+        gt=0,
+        allow_inf_nan=False,
+        description="A target without a limit of its own may be this many times as long as its source ...",
+    )
+    extra_target_tokens: int = Field(_ENGINE.extra_target_tokens, ge=1, description="... and this many tokens more.")
+    torch_threads: int | None = Field(
+        None, ge=1, le=1024, description="Threads that PyTorch computes with. Unset: PyTorch decides."
+    )
+
+    log_level: LogLevel = Field("info", description="Least important lines to log: debug, info, warning or error.")
+    log_format: LogFormat = Field("text", description="`text` for people, `json` for programs.")
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003  # the library's signature, here and below
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Only what the constructor is given: `load_settings` merges the sources, so that it can name them."""
+        return (init_settings,)
+
+    @field_validator("models", mode="before")
+    @classmethod
+    def _split_paths(cls, value: object) -> object:
+        return tuple(part for part in value.split(os.pathsep) if part) if isinstance(value, str) else value
+
+    @field_validator("log_level", "log_format", mode="before")
+    @classmethod
+    def _lower(cls, value: object) -> object:
+        return value.lower() if isinstance(value, str) else value
+
+    @field_validator("torch_threads", mode="before")
+    @classmethod
+    def _empty_is_unset(cls, value: object) -> object:
+        return None if value == "" else value
+
+    @model_validator(mode="after")
+    def _limits_fit_together(self) -> Self:
+        try:
+            self.engine_limits()
+        except InvalidLimits as error:
+            raise _error_at(error.field, getattr(self, error.field), str(error)) from error
+        return self
+
+    def engine_limits(self) -> EngineLimits:
+        """The engine's part of the settings."""
+        return EngineLimits(**{name: getattr(self, name) for name in EngineLimits.__dataclass_fields__})
+
+    def model_folders(self) -> tuple[Path, ...]:
+        """The folders of the models to serve, in the order of their names if none were chosen."""
+        if self.models:
+            return self.models
+        return tuple(sorted(config.parent for config in BUNDLED_MODELS.glob("*/config.json")))
+
+
+def load_settings(environ: Mapping[str, str] | None = None, **arguments: object) -> Settings:
+    """Reads the settings once.
+
+    Args:
+        environ: The environment; the process's own by default.
+        **arguments: Settings that win over environment and file; None stands for "not given".
+
+    Raises:
+        SettingsError: Lists every fault: unknown names (with the nearest one there is), wrong types, values out of
+            range, a file that cannot be read.
+    """
+    environ = os.environ if environ is None else environ
+    faults: list[str] = []
+    sources = [
+        _from_file(environ.get(CONFIG_VARIABLE), faults),
+        _from_environment(environ, faults),
+        {name: (f"--{name.replace('_', '-')}", value) for name, value in arguments.items() if value is not None},
+    ]
+    merged: dict[str, tuple[str, object]] = {}
+    for source in sources:
+        merged |= source
+    try:
+        settings = Settings(**{name: value for name, (_, value) in merged.items()})  # type: ignore[arg-type]  # checked by pydantic
+    except ValidationError as error:
+        faults += [_describe(details, merged) for details in error.errors()]
+    if faults:
+        raise SettingsError(faults)
+    return settings
+
+
+def _from_environment(environ: Mapping[str, str], faults: list[str]) -> dict[str, tuple[str, object]]:
+    found: dict[str, tuple[str, object]] = {}
+    known = [ENV_PREFIX + name.upper() for name in Settings.model_fields]
+    for variable in sorted(environ):
+        if not variable.startswith(ENV_PREFIX) or variable == CONFIG_VARIABLE:
+            continue
+        if variable in known:
+            found[variable.removeprefix(ENV_PREFIX).lower()] = (variable, environ[variable])
+        else:
+            faults.append(f"{variable}: there is no such setting{_nearest(variable, [*known, CONFIG_VARIABLE])}")
+    return found
+
+
+def _from_file(path: str | None, faults: list[str]) -> dict[str, tuple[str, object]]:
+    if not path:
+        return {}
+    try:
+        content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        faults.append(f"{CONFIG_VARIABLE}: {path} cannot be read ({error.strerror})")
+        return {}
+    except ValueError as error:  # not UTF-8, or not TOML
+        faults.append(f"{CONFIG_VARIABLE}: {path} is not a TOML file ({error})")
+        return {}
+    found: dict[str, tuple[str, object]] = {}
+    for name, value in content.items():
+        if name in Settings.model_fields:
+            found[name] = (f"{name} in {path}", _relative_to(Path(path).parent, value) if name == "models" else value)
+        else:
+            faults.append(f"{name} in {path}: there is no such setting{_nearest(name, Settings.model_fields)}")
+    return found
+
+
+def _relative_to(folder: Path, value: object) -> object:
+    """Paths in a file are meant from where the file stands."""
+    if isinstance(value, str):
+        value = [part for part in value.split(os.pathsep) if part]
+    if isinstance(value, list):
+        return tuple(folder / item if isinstance(item, str) else item for item in value)
+    return value
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f"; did you mean {matches[0]}?" if matches else ""
+
+
+def _error_at(field: str, value: object, message: str) -> ValidationError:
+    details = InitErrorDetails(
+        type=PydanticCustomError("limits", "{text}", {"text": message}), loc=(field,), input=value
+    )
+    return ValidationError.from_exception_data("Settings", [details])
+
+
+def _describe(details: ErrorDetails, merged: Mapping[str, tuple[str, object]]) -> str:
+    name = str(details["loc"][0]) if details["loc"] else ""
+    context: dict[str, Any] = details.get("ctx") or {}
+    if "text" in context and details["type"] == "limits":
+        field = str(context["text"]).partition("=")[0]
+        where = merged[field][0] if field in merged else ENV_PREFIX + field.upper()
+        return f"{where}: {context['text']}"
+    where, value = merged.get(name, (name, details["input"]))
+    message = details["msg"][:1].lower() + details["msg"][1:]
+    return f"{where}: {message}, but it is {value!r}"
