@@ -1,0 +1,277 @@
+import asyncio
+import time
+from dataclasses import replace
+
+import pytest
+
+from model.decoding import DecodingOptions, Hypothesis
+from service.engine.errors import DeadlineExceeded, EngineStopping, QueueFull, SequenceFailed, UnknownModel
+from service.engine.request import SequenceResult
+from service.translator import (
+    Job,
+    SegmentDone,
+    TextDelta,
+    Translation,
+    Translator,
+    UnknownLanguagePair,
+)
+from tests.service.fake_tokenizer import EOS_ID, FIRST_ID, FakeTokenizer, upper
+from tests.service.fakes import FAKE_MODEL, FakeEngine
+
+
+class CapitalEngine(FakeEngine):
+    translate = staticmethod(upper)
+
+
+def run(scenario, engine=None, max_segment_tokens=128):
+    async def main():
+        used = engine or CapitalEngine()
+        await used.start()
+        names = [info.name for info in used.model_infos]
+        translator = Translator(used, {name: FakeTokenizer() for name in names}, max_segment_tokens=max_segment_tokens)
+        return await scenario(translator)
+
+    return asyncio.run(main())
+
+
+def translate(*texts, engine=None, max_segment_tokens=128, **job):
+    async def scenario(translator):
+        return await translator.translate(Job(texts, FAKE_MODEL, **job))
+
+    return run(scenario, engine, max_segment_tokens)
+
+
+def test_texts_come_back_in_order_with_their_gaps():
+    translation = translate("One. Two.\r\n\r\n - three 🙂\n", "", " \t", "🙂", "four")
+    assert [text.text for text in translation.texts] == ["ONE. TWO.\r\n\r\n - THREE 🙂\n", "", " \t", "🙂", "FOUR"]
+
+
+def test_all_segments_of_all_texts_are_one_request_of_the_engine():
+    engine = CapitalEngine()
+    translate("One. Two.", "Three.\nFour.", engine=engine)
+    (request,) = engine.requests
+    assert len(request.sequences) == 4
+    assert all(sequence.source_ids[-1] == EOS_ID for sequence in request.sequences)
+
+
+def test_without_anything_to_translate_the_engine_is_not_asked():
+    engine = CapitalEngine()
+    translation = translate("", "  ", "12:30", "🙂", engine=engine)
+    assert engine.requests == []
+    assert (translation.source_tokens, translation.target_tokens) == (0, 0)
+
+
+def test_options_deadline_and_scores_reach_the_engine():
+    engine = CapitalEngine()
+    deadline = time.monotonic() + 5
+    options = DecodingOptions(beam_size=3)
+    translate("One.", engine=engine, options=options, deadline=deadline, with_log_probs=True)
+    (request,) = engine.requests
+    assert request.sequences[0].options == options
+    assert (request.deadline, request.with_log_probs, request.model) == (deadline, True, "en-fr")
+
+
+def test_tokens_and_times_are_counted():
+    translation = translate("One.", "Three.")
+    assert translation.source_tokens == translation.target_tokens == 5 + 7
+    assert translation.timings.decode_seconds == 0.003
+
+
+def test_long_texts_are_planned_off_the_event_loop_with_the_same_result():
+    text = "A sentence of some length. " * 200
+    assert translate(text).texts[0].text == text.upper()
+
+
+def test_a_sentence_over_the_limit_is_windowed():
+    text = "one two three, four five six seven"
+    (done,) = translate(text, max_segment_tokens=20).texts
+    assert done.text == text.upper()
+    assert done.document.windowed
+    assert len(done.segments) == 2
+
+
+def test_the_model_s_own_limit_counts_if_it_is_lower():
+    engine = CapitalEngine(model_infos=(replace(FAKE_MODEL, max_source_tokens=10),))
+
+    async def scenario(translator):
+        return await translator.translate(Job(("one two three four",), translator.find_model()))
+
+    run(scenario, engine)
+    assert max(len(sequence.source_ids) for sequence in engine.requests[0].sequences) <= 10
+
+
+def test_an_empty_translation_leaves_the_source():
+    class Silent(FakeEngine):
+        translate = staticmethod(lambda source_ids: (EOS_ID,))
+
+    assert translate("Hello there.\n", engine=Silent()).texts[0].text == "Hello there.\n"
+
+
+def test_alternatives_are_ranked_and_the_last_one_stands_in():
+    class Ranked(FakeEngine):
+        def _result(self, sequence):
+            result = super()._result(sequence)
+            count = 3 if len(sequence.source_ids) == 2 else 2  # "a" and the end
+            hypotheses = [
+                Hypothesis((FIRST_ID + ord(str(rank)), EOS_ID), "stop", (-1.0, -1.0), -2.0, -1.0)
+                for rank in range(count)
+            ]
+            return replace(result, hypotheses=tuple(hypotheses))
+
+    (text,) = translate("a\nbb", engine=Ranked()).texts
+    assert text.num_candidates == 3
+    assert [text.nth_text(rank) for rank in range(3)] == ["0\n0", "1\n1", "2\n1"]
+    assert text.score == -1.0
+
+
+def test_a_text_without_letters_has_no_score():
+    assert translate("🙂").texts[0].score is None
+
+
+def test_truncation_is_told():
+    class Cut(FakeEngine):
+        def _result(self, sequence):
+            result = super()._result(sequence)
+            hypothesis = Hypothesis(result.hypotheses[0].tokens[:2], "length")
+            return SequenceResult((hypothesis,), "length", result.timings, result.num_source_tokens, 2)
+
+    (text,) = translate("Hello there.", engine=Cut()).texts
+    assert text.truncated
+    assert text.text == "He"
+
+
+def test_a_failed_sequence_fails_the_job():
+    source_ids = FakeTokenizer().encode("Two.", "en", add_eos=True).ids
+    with pytest.raises(SequenceFailed, match="NaN"):
+        translate("One. Two.", engine=CapitalEngine(failures={source_ids: "NaN"}))
+
+
+def test_refusals_of_the_engine_pass():
+    with pytest.raises(QueueFull):
+        translate("One.", engine=CapitalEngine(error=QueueFull(1, 1, 1.0)))
+
+
+def test_an_engine_that_hangs_is_left_at_the_deadline():
+    engine = CapitalEngine(hold=asyncio.Event())
+    with pytest.raises(DeadlineExceeded):
+        translate("One.", engine=engine, deadline=time.monotonic() - 0.9)
+    assert engine.aborted == [engine.requests[0].request_id]
+
+
+def test_a_cancelled_translation_frees_the_engine():
+    engine = CapitalEngine(hold=asyncio.Event())
+
+    async def scenario(translator):
+        task = asyncio.create_task(translator.translate(Job(("One.",), FAKE_MODEL)))
+        await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    run(scenario, engine)
+    assert engine.aborted == [engine.requests[0].request_id]
+
+
+def stream(*texts, **job):
+    async def scenario(translator):
+        return [event async for event in translator.stream(Job(texts, FAKE_MODEL, **job))]
+
+    return run(scenario)
+
+
+def test_a_stream_s_parts_make_its_segments_and_its_end_is_the_translation():
+    events = stream("One. Two 🙂.", "three")
+    written = {}
+    for event in events:
+        if isinstance(event, TextDelta):
+            written[event.text_index, event.segment_index] = (
+                written.get((event.text_index, event.segment_index), "") + event.text
+            )
+    done = {
+        (event.text_index, event.segment_index): event.translation.text
+        for event in events
+        if isinstance(event, SegmentDone)
+    }
+    assert written == done == {(0, 0): "ONE.", (0, 1): "TWO 🙂.", (1, 0): "THREE"}
+    assert isinstance(events[-1], Translation)
+    assert [text.text for text in events[-1].texts] == ["ONE. TWO 🙂.", "THREE"]
+
+
+def test_a_stream_of_nothing_to_translate_has_one_event():
+    assert [type(event) for event in stream(" ", "🙂")] == [Translation]
+
+
+def test_a_stream_that_is_left_frees_the_engine():
+    engine = CapitalEngine(hold=asyncio.Event())
+
+    async def scenario(translator):
+        events = translator.stream(Job(("One.",), FAKE_MODEL))
+        first = asyncio.ensure_future(anext(events))
+        await asyncio.sleep(0.01)
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+
+    run(scenario, engine)
+    assert engine.aborted == [engine.requests[0].request_id]
+
+
+MODELS = (
+    FAKE_MODEL,
+    replace(FAKE_MODEL, name="en-de", target_language="de"),
+    replace(FAKE_MODEL, name="en-fr-big"),
+    replace(FAKE_MODEL, name="fr-CA-en", source_language="fr-CA", target_language="en"),
+)
+
+
+def find(models=MODELS, **wanted):
+    async def scenario(translator):
+        return translator.find_model(**wanted).name
+
+    return run(scenario, FakeEngine(model_infos=models))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "name"),
+    [
+        ({"model": "en-fr"}, "en-fr"),
+        ({"target": "de"}, "en-de"),
+        ({"source": "en-GB", "target": "DE"}, "en-de"),
+        ({"source": "fr-ca"}, "fr-CA-en"),
+        ({"source": "fr_CA"}, "fr-CA-en"),
+        ({"model": "en-fr-big", "source": "en", "target": "fr"}, "en-fr-big"),
+    ],
+)
+def test_the_model_meant_is_found(wanted, name):
+    assert find(**wanted) == name
+
+
+def test_the_only_model_needs_no_name():
+    assert find(models=(FAKE_MODEL,)) == "en-fr"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "field", "available"),
+    [
+        ({"source": "es"}, "source", ("en-de", "en-fr", "fr-CA-en")),
+        ({"source": "en", "target": "es"}, "target", ("en-de", "en-fr", "fr-CA-en")),
+        ({"model": "en-de", "target": "fr"}, "target", ("en-de",)),
+        ({"source": "en", "target": "fr"}, "model", ("en-fr", "en-fr-big")),
+        ({"source": ""}, "source", ("en-de", "en-fr", "fr-CA-en")),
+    ],
+)
+def test_what_fits_no_model_or_several_is_refused_with_what_there_is(wanted, field, available):
+    with pytest.raises(UnknownLanguagePair) as caught:
+        find(**wanted)
+    assert (caught.value.field, caught.value.available) == (field, available)
+
+
+def test_an_unknown_model_is_refused_with_those_there_are():
+    with pytest.raises(UnknownModel, match="en-fr-big"):
+        find(model="es-en")
+
+
+def test_no_model_is_found_before_the_engine_has_started():
+    translator = Translator(FakeEngine(), {}, max_segment_tokens=128)
+    with pytest.raises(EngineStopping, match="not started"):
+        translator.find_model()
