@@ -1,0 +1,40 @@
+"""What routes need, as named types: a route's signature tells all it uses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from service.engine.interface import Engine
+from service.observability.metrics import Metrics
+from service.settings import Settings
+from service.translator import Translator
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """The parts that `create_app` joined.
+
+    Attributes:
+        settings: As read at start.
+        engine: May still be loading.
+        translator: On top of it.
+        metrics: Counted and scraped.
+        version: Of the server.
+    """
+
+    settings: Settings
+    engine: Engine
+    translator: Translator
+    metrics: Metrics
+    version: str
+
+
+def _services(request: Request) -> Services:
+    services: Services = request.app.state.services
+    return services
+
+
+ServicesDep = Annotated[Services, Depends(_services)]

@@ -1,0 +1,254 @@
+"""What goes in and out of the API as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
+
+from model.decoding import MAX_BEAM_SIZE, DecodingOptions
+
+ReturnPart = Literal["segments", "scores", "tokens"]
+
+
+def _check_text(value: object) -> object:
+    """One message about a string or a list of strings, instead of one for each of the two."""
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, list):
+        raise _field_error("", value, "a string or a list of strings")
+    if not value:
+        raise _field_error("", value, "a list with at least one string")
+    for index, item in enumerate(value):
+        if not isinstance(item, str):
+            raise _field_error(f"[{index}]", item, "a string")
+    return value
+
+
+def _check_return(value: object) -> object:
+    if not isinstance(value, list):
+        raise _field_error("", value, f"a list of {', '.join(get_args(ReturnPart))}")
+    for index, item in enumerate(value):
+        if item not in get_args(ReturnPart):
+            raise _field_error(f"[{index}]", item, f"one of {', '.join(get_args(ReturnPart))}")
+    return value
+
+
+def _check_format(value: object) -> object:
+    if value == "html":
+        raise _field_error("", value, "text; html is not available yet")
+    if value != "text":
+        raise _field_error("", value, "text")
+    return value
+
+
+def _field_error(at: str, given: object, allowed: str) -> PydanticCustomError:
+    return PydanticCustomError("field", "not allowed", {"at": at, "given": given, "allowed": allowed})
+
+
+class _Strict(BaseModel):
+    """Nothing is converted, and nothing unknown is let through."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, populate_by_name=False)
+
+
+class Decoding(_Strict):
+    """How translations are searched. What is left out, or null, has its default."""
+
+    beam_size: int | None = Field(
+        default=None,
+        description=f"Hypotheses kept alive at each step, 1 to {MAX_BEAM_SIZE}; default 1, which is greedy.",
+    )
+    length_penalty: float | None = Field(
+        default=None, description="Exponent p of score = log-probability / length^p, -10 to 10; default 1."
+    )
+    num_hypotheses: int | None = Field(
+        default=None,
+        description="How many translations are wanted, 1 to beam_size; default 1. More come as `alternatives`.",
+    )
+    temperature: float | None = Field(
+        default=None,
+        description="0, the default, takes the most probable token; up to 100 draws, and needs beam_size 1.",
+    )
+    top_k: int | None = Field(default=None, description="Draw from the k most probable tokens only; at least 1.")
+    top_p: float | None = Field(
+        default=None, description="Draw from the most probable tokens that hold this mass, above 0 to 1."
+    )
+    seed: int | None = Field(default=None, description="Makes drawing repeatable; 0 to 2^63 - 1.")
+    no_repeat_ngram_size: int | None = Field(
+        default=None, description="No n-gram of this many tokens is written twice in a segment; 0, the default, is off."
+    )
+    max_target_tokens: int | None = Field(
+        default=None, description="Most tokens written for one segment, end of sentence included; at least 1."
+    )
+
+    def options(self) -> DecodingOptions:
+        """The options for the engine.
+
+        Raises:
+            InvalidDecodingOptions: Names the field, what was given and what is allowed.
+        """
+        return DecodingOptions(**self.model_dump(exclude_none=True))
+
+
+class TranslateRequest(_Strict):
+    """What `POST /v1/translate` takes."""
+
+    text: Annotated[
+        str | list[str],
+        BeforeValidator(_check_text),
+        Field(description="A text, or a list of texts that are translated together, each on its own."),
+    ]
+    source: str | None = Field(
+        default=None,
+        max_length=35,
+        description="Language code of the text, as `en`. May be left out if one model fits.",
+    )
+    target: str | None = Field(
+        default=None, max_length=35, description="Language code to translate to. May be left out if one model fits."
+    )
+    model: str | None = Field(
+        default=None, max_length=200, description="Name of the model; needed only if several fit."
+    )
+    format: Annotated[
+        Literal["text"], BeforeValidator(_check_format), Field(description="What the text is; only `text` for now.")
+    ] = "text"
+    decoding: Decoding = Decoding()
+    return_: Annotated[
+        list[ReturnPart],
+        BeforeValidator(_check_return),
+        Field(
+            alias="return",
+            description="More about each translation: `segments`, with `scores`, with `tokens` (implies segments).",
+        ),
+    ] = []
+    deadline_seconds: float | None = Field(
+        default=None, description="Give up after this time; above 0, at most the server's request timeout, the default."
+    )
+    stream: bool = Field(default=False, description="Answer with server-sent events while the translation is written.")
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The texts, also where there is one."""
+        return (self.text,) if isinstance(self.text, str) else tuple(self.text)
+
+
+class Problem(BaseModel):
+    """An error, as RFC 9457 wants it."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    request_id: str
+    errors: list[dict[str, Any]] | None = None
+
+
+class Model(BaseModel):
+    """A model and the languages it knows."""
+
+    name: str
+    revision: str
+    source: str
+    target: str
+    max_source_tokens: int
+    max_target_tokens: int
+
+
+class Models(BaseModel):
+    """What `GET /v1/models` gives."""
+
+    models: list[Model]
+
+
+class UsedModel(BaseModel):
+    """Which model translated."""
+
+    name: str
+    revision: str
+
+
+class Token(BaseModel):
+    """A piece of the target."""
+
+    id: int
+    piece: str
+    log_prob: float | None = Field(default=None, description="The model's own; absent where the search keeps none.")
+
+
+class SourceToken(BaseModel):
+    """A piece of the source, and its place in the text, in code points. The end of sentence has an empty place."""
+
+    id: int
+    piece: str
+    start: int
+    end: int
+
+
+class Hypothesis(BaseModel):
+    """One translation of a segment."""
+
+    text: str
+    finish_reason: str = Field(description="`stop`: the model ended by itself; `length`: at the limit of tokens.")
+    score: float | None = Field(default=None, description="What hypotheses are compared by.")
+    log_prob: float | None = Field(default=None, description="Sum of the log-probabilities of all tokens.")
+    tokens: list[Token] | None = None
+
+
+class Segment(BaseModel):
+    """A sentence, or a part of one that was too long. Places are in code points of the text."""
+
+    start: int
+    end: int
+    source: str
+    text: str
+    translated: bool = Field(description="False for what has no letter: it comes back as it is.")
+    windowed: bool
+    hypotheses: list[Hypothesis]
+    source_tokens: list[SourceToken] | None = None
+
+
+class TextAnswer(BaseModel):
+    """The translation of one text."""
+
+    text: str
+    windowed: bool = Field(description="Whether a sentence was too long for the model, and translated in parts.")
+    truncated: bool = Field(description="Whether a translation was stopped by the limit of target tokens.")
+    score: float | None = Field(default=None, description="Mean log-probability of a target token.")
+    alternatives: list[str] | None = Field(default=None, description="The next best, if `num_hypotheses` is above 1.")
+    segments: list[Segment] | None = None
+
+
+class Usage(BaseModel):
+    """What the request cost, in tokens, ends of sentences included."""
+
+    source_tokens: int
+    target_tokens: int
+
+
+class TimingsAnswer(BaseModel):
+    """Where the time went, in seconds. Segments run side by side; parts are those of the slowest segment in each."""
+
+    total_seconds: float
+    queue_seconds: float
+    encode_seconds: float
+    decode_seconds: float
+
+
+class TranslateAnswer(BaseModel):
+    """What `POST /v1/translate` gives."""
+
+    translations: list[TextAnswer] = Field(description="One for each text, in order.")
+    source: str
+    target: str
+    model: UsedModel
+    usage: Usage
+    timings: TimingsAnswer
+
+
+def known_fields(path: Sequence[object]) -> list[str]:
+    """The names a request may use inside the field at `path`."""
+    schema: type[BaseModel] = Decoding if list(path) == ["decoding"] else TranslateRequest
+    return [field.alias or name for name, field in schema.model_fields.items()]

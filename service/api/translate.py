@@ -1,0 +1,245 @@
+"""`POST /v1/translate`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+from typing import Annotated
+
+from fastapi import APIRouter, Body, Request
+from starlette.responses import Response
+
+from model.decoding import Hypothesis as ModelHypothesis
+from model.tokenizer import TextTokenizer
+from service.api import schemas
+from service.api.deps import Services, ServicesDep
+from service.api.docs import problems
+from service.api.errors import InvalidField, TextTooLarge, TooManyTexts, problem_of
+from service.api.middleware import outcome_of
+from service.api.requests import JsonRoute, while_connected
+from service.api.responses import EventStream, JsonResponse, encode_event
+from service.engine.interface import ModelInfo
+from service.translator import (
+    Job,
+    SegmentDone,
+    SegmentTranslation,
+    TextDelta,
+    TextTranslation,
+    Translation,
+    TranslationEvent,
+)
+
+router = APIRouter(route_class=JsonRoute, tags=["translation"])
+
+_EXAMPLES = {
+    "sentence": {
+        "summary": "One text",
+        "value": {"text": "Good morning.", "source": "en", "target": "fr"},
+    },
+    "list": {
+        "summary": "Several texts",
+        "value": {"text": ["Good morning.", "See you tomorrow."], "source": "en", "target": "fr"},
+    },
+    "paragraphs": {
+        "summary": "Paragraphs keep their line breaks",
+        "value": {"text": "First paragraph. It has two sentences.\n\nSecond paragraph.\n", "target": "fr"},
+    },
+    "beam": {
+        "summary": "Beam search, alternatives and scores",
+        "value": {
+            "text": "The plant needs more sunlight.",
+            "target": "fr",
+            "decoding": {"beam_size": 4, "num_hypotheses": 2},
+            "return": ["segments", "scores"],
+        },
+    },
+}
+
+_ANSWER_EXAMPLE = {
+    "translations": [{"text": "Bonjour.", "windowed": False, "truncated": False}],
+    "source": "en",
+    "target": "fr",
+    "model": {"name": "en-fr", "revision": "0123456789abcdef"},
+    "usage": {"source_tokens": 4, "target_tokens": 3},
+    "timings": {
+        "total_seconds": 0.021,
+        "queue_seconds": 0.001,
+        "encode_seconds": 0.004,
+        "decode_seconds": 0.014,
+    },
+}
+
+
+@router.post(
+    "/v1/translate",
+    summary="Translate texts",
+    response_model=schemas.TranslateAnswer,
+    responses={
+        200: {
+            "description": "The translations; with `stream`, server-sent events that end with them.",
+            "content": {"application/json": {"example": _ANSWER_EXAMPLE}, "text/event-stream": {}},
+        },
+        **problems(400, 413, 415, 422, 502, 503, 504),
+    },
+)
+async def translate(
+    body: Annotated[schemas.TranslateRequest, Body(openapi_examples=_EXAMPLES)],
+    request: Request,
+    services: ServicesDep,
+) -> Response:
+    """Translates a text or a list of texts.
+
+    Texts are split into sentences; everything between them (white space, line breaks, list markers) comes back as it
+    was. A text without a letter in it comes back unchanged.
+    """
+    started = time.monotonic()
+    job = _job(body, services, started)
+    if body.stream:
+        events = services.translator.stream(job)
+        # Refusals come with the first event: they still get a status of their own.
+        first = await while_connected(request, anext(events))
+        return EventStream(_encoded(events, first, body, job, services, started, request))
+    translation = await while_connected(request, services.translator.translate(job))
+    services.metrics.count_tokens(translation.source_tokens, translation.target_tokens)
+    return JsonResponse(_answer(translation, body, job, services, started))
+
+
+def _job(body: schemas.TranslateRequest, services: Services, started: float) -> Job:
+    """Checks what needs the settings or the models."""
+    settings = services.settings
+    texts = body.texts
+    if len(texts) > settings.max_texts:
+        raise TooManyTexts(len(texts), settings.max_texts)
+    num_bytes = sum(len(text.encode()) for text in texts)
+    if num_bytes > settings.max_text_bytes:
+        raise TextTooLarge(num_bytes, settings.max_text_bytes)
+    seconds = settings.request_timeout_seconds
+    if body.deadline_seconds is not None:
+        if not 0 < body.deadline_seconds <= seconds:
+            raise InvalidField("deadline_seconds", body.deadline_seconds, f"a number above 0 and at most {seconds:g}")
+        seconds = body.deadline_seconds
+    options = body.decoding.options()
+    if body.source is not None and body.source.lower() == "auto":
+        pairs = ", ".join(services.translator.pairs())
+        allowed = f"a language code: detection is not available yet. Pairs there are: {pairs}"
+        raise InvalidField("source", body.source, allowed)
+    return Job(
+        texts=texts,
+        model=services.translator.find_model(model=body.model, source=body.source, target=body.target),
+        options=options,
+        deadline=started + seconds,
+        with_log_probs=bool({"scores", "tokens"} & set(body.return_)),
+    )
+
+
+async def _encoded(
+    events: AsyncIterator[TranslationEvent],
+    first: TranslationEvent,
+    body: schemas.TranslateRequest,
+    job: Job,
+    services: Services,
+    started: float,
+    request: Request,
+) -> AsyncIterator[bytes]:
+    """The events of a stream; the last one is `done` or `error`."""
+    try:
+        async with aclosing(events):  # type: ignore[type-var]  # an async generator
+            event: TranslationEvent | None = first
+            while event is not None:
+                if isinstance(event, Translation):
+                    services.metrics.count_tokens(event.source_tokens, event.target_tokens)
+                    yield encode_event("done", _answer(event, body, job, services, started))
+                    return
+                yield _encode(event, body, job, services)
+                event = await anext(events, None)
+    except Exception as error:
+        problem = problem_of(error)
+        request.state.outcome = outcome_of(problem["status"])
+        yield encode_event("error", problem)
+        if problem["status"] == 500:
+            raise
+
+
+def _encode(event: TextDelta | SegmentDone, body: schemas.TranslateRequest, job: Job, services: Services) -> bytes:
+    where: dict[str, object] = {"translation": event.text_index, "segment": event.segment_index}
+    if isinstance(event, TextDelta):
+        return encode_event("delta", where | {"text": event.text})
+    segment = _segment(event.translation, body.return_, services.translator.tokenizer(job.model))
+    return encode_event("segment", where | segment.model_dump(exclude_none=True))
+
+
+def _answer(
+    translation: Translation, body: schemas.TranslateRequest, job: Job, services: Services, started: float
+) -> schemas.TranslateAnswer:
+    model: ModelInfo = job.model
+    tokenizer = services.translator.tokenizer(model)
+    return schemas.TranslateAnswer(
+        translations=[_text(text, body.return_, tokenizer) for text in translation.texts],
+        source=model.source_language,
+        target=model.target_language,
+        model=schemas.UsedModel(name=model.name, revision=model.revision),
+        usage=schemas.Usage(source_tokens=translation.source_tokens, target_tokens=translation.target_tokens),
+        timings=schemas.TimingsAnswer(
+            total_seconds=round(time.monotonic() - started, 6),
+            queue_seconds=round(translation.timings.queue_seconds, 6),
+            encode_seconds=round(translation.timings.encode_seconds, 6),
+            decode_seconds=round(translation.timings.decode_seconds, 6),
+        ),
+    )
+
+
+def _text(text: TextTranslation, parts: Sequence[str], tokenizer: TextTokenizer) -> schemas.TextAnswer:
+    ranks = range(1, text.num_candidates)
+    with_segments = "segments" in parts or "tokens" in parts
+    return schemas.TextAnswer(
+        text=text.text,
+        windowed=text.document.windowed,
+        truncated=text.truncated,
+        score=text.score if "scores" in parts else None,
+        alternatives=[text.nth_text(rank) for rank in ranks] or None,
+        segments=[_segment(segment, parts, tokenizer) for segment in text.segments] if with_segments else None,
+    )
+
+
+def _segment(done: SegmentTranslation, parts: Sequence[str], tokenizer: TextTokenizer) -> schemas.Segment:
+    segment = done.segment
+    source_tokens = None
+    if "tokens" in parts and done.encoding is not None:
+        encoding = done.encoding
+        source_tokens = [
+            schemas.SourceToken(id=token_id, piece=piece, start=segment.start + start, end=segment.start + end)
+            for token_id, piece, (start, end) in zip(encoding.ids, encoding.pieces, encoding.source_spans, strict=True)
+        ]
+    return schemas.Segment(
+        start=segment.start,
+        end=segment.end,
+        source=segment.text,
+        text=done.text,
+        translated=done.encoding is not None,
+        windowed=segment.windowed,
+        hypotheses=[
+            _hypothesis(candidate.text, candidate.hypothesis, parts, tokenizer) for candidate in done.candidates
+        ],
+        source_tokens=source_tokens,
+    )
+
+
+def _hypothesis(
+    text: str, hypothesis: ModelHypothesis, parts: Sequence[str], tokenizer: TextTokenizer
+) -> schemas.Hypothesis:
+    with_scores = "scores" in parts
+    tokens = None
+    if "tokens" in parts:
+        log_probs = hypothesis.token_log_probs or (None,) * len(hypothesis.tokens)
+        tokens = [
+            schemas.Token(id=token_id, piece=tokenizer.piece(token_id), log_prob=log_prob)
+            for token_id, log_prob in zip(hypothesis.tokens, log_probs, strict=True)
+        ]
+    return schemas.Hypothesis(
+        text=text,
+        finish_reason=hypothesis.finish_reason,
+        score=hypothesis.score if with_scores else None,
+        log_prob=hypothesis.log_prob if with_scores else None,
+        tokens=tokens,
+    )

@@ -1,0 +1,162 @@
+"""Joins the parts of the server into one ASGI app; there is no logic here.
+
+app = create_app(load_settings())
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.metadata
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from model.description import CheckpointError, Description, describe
+from model.tokenizer import TextTokenizer, Tokenizer, TokenizerModelError
+from service.api import operations, pages, translate
+from service.api.deps import Services
+from service.api.errors import STATUS_TABLE, answer_error
+from service.api.middleware import BodyLimit, RequestContext, SecurityHeaders
+from service.engine.async_engine import AsyncEngine
+from service.engine.errors import EngineDead, EngineStopping
+from service.engine.interface import Engine
+from service.engine.step import ModelRunner
+from service.observability.metrics import Metrics
+from service.settings import BUNDLED_MODELS, Settings, SettingsError
+from service.translator import Translator
+
+logger = logging.getLogger(__name__)
+
+_DESCRIPTION = """Translates text with an encoder-decoder Transformer that can be looked into.
+
+Errors are [problem details](https://www.rfc-editor.org/rfc/rfc9457): one shape, with the field, what was given and
+what is allowed. Every answer carries `X-Request-ID`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFolder:
+    """A checkpoint, as far as it is known without its weights."""
+
+    folder: Path
+    description: Description
+    tokenizer: TextTokenizer
+
+
+def create_app(
+    settings: Settings,
+    engine: Engine | None = None,
+    tokenizers: Mapping[str, TextTokenizer] | None = None,
+    *,
+    on_engine_dead: Callable[[EngineDead], None] | None = None,
+) -> FastAPI:
+    """The app. Its lifespan starts and stops the engine.
+
+    Args:
+        settings: Read by `load_settings`, or made by a test.
+        engine: By default one that loads the models of the settings when the app starts.
+        tokenizers: Of the engine's models, by name; needed with `engine`.
+        on_engine_dead: Called when the engine cannot be started, or fails for good; the owner of the process ends it.
+
+    Raises:
+        SettingsError: If a model's folder cannot be used.
+    """
+    if engine is None:
+        models = open_models(settings)
+        tokenizers = {model.description.name: model.tokenizer for model in models}
+        engine = _make_engine(settings, [model.folder for model in models])
+    version = _version()
+    metrics = Metrics(version, engine.stats)
+    translator = Translator(engine, tokenizers or {}, max_segment_tokens=settings.max_segment_tokens)
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        # In a task of its own, so that probes are answered while models are loading.
+        life = asyncio.create_task(_live(engine, on_engine_dead))
+        yield
+        await engine.stop(settings.stop_grace_seconds)
+        await life
+
+    app = FastAPI(
+        title="Gossamer",
+        description=_DESCRIPTION,
+        version=version,
+        lifespan=lifespan,
+        openapi_url=None,  # api/pages.py has it, and /docs
+        docs_url=None,
+        redoc_url=None,
+    )
+    app.state.services = Services(settings, engine, translator, metrics, version)
+    for part in (translate, operations, pages):
+        app.include_router(part.router)
+    for error in (*STATUS_TABLE, RequestValidationError, HTTPException):
+        app.add_exception_handler(error, answer_error)
+    # The last one added is the outermost.
+    app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes)
+    app.add_middleware(SecurityHeaders)
+    app.add_middleware(RequestContext, metrics=metrics)
+    return app
+
+
+def open_models(settings: Settings) -> list[ModelFolder]:
+    """Reads what describes each model, and its tokenizer; not the weights.
+
+    Raises:
+        SettingsError: Lists every folder that cannot be used.
+    """
+    faults, models = [], []
+    for folder in settings.model_folders():
+        try:
+            description = describe(folder)
+            models.append(ModelFolder(folder, description, Tokenizer(folder / description.tokenizer_file)))
+        except (CheckpointError, TokenizerModelError) as error:
+            faults.append(f"models: {error}")
+    names = [model.description.name for model in models]
+    faults += [f"models: more than one is called {name}" for name in sorted(set(names)) if names.count(name) > 1]
+    if not settings.model_folders():
+        faults.append(f"models: there is none in {BUNDLED_MODELS}; name a folder (--model, or GOSSAMER_MODELS)")
+    if faults:
+        raise SettingsError(faults)
+    return models
+
+
+def _make_engine(settings: Settings, folders: Sequence[Path]) -> Engine:
+    limits = settings.engine_limits()
+
+    def make_runner() -> ModelRunner:
+        # Here and not above: torch takes seconds to import, and this is the engine's own thread.
+        from model.checkpoint import load_checkpoint
+        from service.engine.runner import Runner
+
+        return Runner([load_checkpoint(folder) for folder in folders], limits, settings.torch_threads)
+
+    return AsyncEngine(make_runner, limits)
+
+
+async def _live(engine: Engine, on_engine_dead: Callable[[EngineDead], None] | None) -> None:
+    """Starts the engine and waits for its end."""
+    try:
+        await engine.start()
+        names = ", ".join(f"{info.name} ({info.revision})" for info in engine.models())
+        logger.info("ready, with %s", names)
+        death = await engine.wait_closed()
+    except EngineDead as error:
+        death = error
+    except EngineStopping:
+        return
+    if death is not None:
+        logger.error("%s", death)
+        if on_engine_dead is not None:
+            on_engine_dead(death)
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("gossamer")
+    except importlib.metadata.PackageNotFoundError:  # run from the source, without being installed
+        return "unknown"

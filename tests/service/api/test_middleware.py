@@ -1,0 +1,215 @@
+import asyncio
+import logging
+
+import pytest
+from fastapi import Request
+from starlette.responses import Response
+from starlette.testclient import TestClient
+
+from service.api.middleware import SECURITY_HEADERS, outcome_of
+from service.api.responses import EventStream
+from service.app import create_app
+from service.settings import Settings
+from tests.service.fake_tokenizer import FakeTokenizer
+from tests.service.fakes import FakeEngine
+
+
+def test_a_request_gets_an_id_of_its_own(client):
+    first, second = (client.get("/healthz").headers["x-request-id"] for _ in range(2))
+    assert first != second
+
+
+def test_the_client_s_request_id_is_kept_if_it_is_plain(client):
+    assert client.get("/healthz", headers={"X-Request-ID": "job-7.a"}).headers["x-request-id"] == "job-7.a"
+
+
+@pytest.mark.parametrize("given", ["", "a b", "x" * 65, "é", "<script>", 'a"b'])
+def test_any_other_request_id_is_replaced(client, given):
+    response = client.get("/healthz", headers={"X-Request-ID": given.encode()})
+    assert response.headers["x-request-id"] != given
+    assert len(response.headers["x-request-id"]) == 32
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/v1/models", "/nope", "/metrics", "/"])
+def test_every_answer_has_the_security_headers(client, path):
+    headers = client.get(path).headers
+    assert set(map(str.lower, SECURITY_HEADERS)) <= set(headers)
+
+
+@pytest.mark.parametrize(("method", "path", "status"), [("GET", "/nope", 404), ("GET", "/v1/translate", 405)])
+def test_what_the_framework_refuses_is_a_problem_document_too(client, method, path, status):
+    response = client.request(method, path)
+    assert response.status_code == status
+    assert response.headers["content-type"] == "application/problem+json"
+    assert response.json()["status"] == status
+
+
+def test_an_unexpected_error_is_answered_and_logged_without_its_message(engine, caplog):
+    app = create_app(Settings(), engine, {"en-fr": FakeTokenizer()})
+
+    @app.get("/broken")
+    async def broken():
+        raise ZeroDivisionError("the user's text")
+
+    with TestClient(app) as client, caplog.at_level(logging.ERROR):
+        response = client.get("/broken", headers={"X-Request-ID": "seven"})
+    assert response.status_code == 500
+    assert response.json()["request_id"] == "seven"
+    assert "user's text" not in response.text + caplog.text
+    assert "ZeroDivisionError at " in caplog.text
+    assert "in broken" in caplog.text or "broken" in caplog.text
+
+
+def test_no_line_of_the_log_holds_text_or_paths(client, caplog):
+    with caplog.at_level(logging.DEBUG):
+        client.post("/v1/translate", json={"text": "a secret text"})
+        client.get("/secret?text=secret")
+    assert "POST /v1/translate 200 ok" in caplog.text
+    assert "secret" not in "".join(
+        record.getMessage() for record in caplog.records if not record.name.startswith("httpx")
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "outcome"),
+    [
+        (200, "ok"),
+        (304, "ok"),
+        (404, "client_error"),
+        (499, "cancelled"),
+        (500, "error"),
+        (502, "error"),
+        (503, "rejected"),
+        (504, "deadline"),
+        (None, "error"),
+    ],
+)
+def test_outcomes(status, outcome):
+    assert outcome_of(status) == outcome
+
+
+# --- clients that go away ---------------------------------------------------------------------------------------------
+
+
+async def call(app, body, *, gone):
+    """Posts to the app as a server would; the client goes away when `gone` is set."""
+    sent, parts = [], [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive():
+        if parts:
+            return parts.pop()
+        await gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message):
+        sent.append(message)
+
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.4"},
+        "http_version": "1.1",
+        "method": "POST",
+        "scheme": "http",
+        "path": "/v1/translate",
+        "raw_path": b"/v1/translate",
+        "query_string": b"",
+        "root_path": "",
+        "headers": [(b"content-type", b"application/json"), (b"host", b"test")],
+        "client": ("test", 1),
+        "server": ("test", 80),
+        "state": {},
+    }
+    await asyncio.wait_for(app(scope, receive, send), 5)
+    return sent
+
+
+@pytest.mark.parametrize("body", [b'{"text": "Hello."}', b'{"text": "Hello.", "stream": true}'])
+def test_a_client_that_goes_away_frees_the_engine(body):
+    async def scenario():
+        engine = FakeEngine(hold=asyncio.Event())
+        app = create_app(Settings(), engine, {"en-fr": FakeTokenizer()})
+        async with app.router.lifespan_context(app):
+            await asyncio.sleep(0)
+            gone = asyncio.Event()
+            asyncio.get_running_loop().call_later(0.05, gone.set)
+            await call(app, body, gone=gone)
+            assert engine.aborted == [engine.requests[0].request_id]
+            metrics = app.state.services.metrics
+            assert metrics.requests.labels("/v1/translate", "cancelled")._value.get() == 1
+
+    asyncio.run(scenario())
+
+
+def test_a_client_that_goes_away_in_the_midst_of_a_stream_ends_it():
+    closed = []
+
+    async def endless():
+        try:
+            while True:
+                yield b"x"
+                await asyncio.sleep(0.01)
+        finally:
+            closed.append(True)
+
+    async def scenario():
+        gone = asyncio.Event()
+        asyncio.get_running_loop().call_later(0.05, gone.set)
+        sent = await call(EventStream(endless()), b"", gone=gone)
+        assert sent[0]["type"] == "http.response.start"
+        assert len(sent) > 1
+
+    asyncio.run(scenario())
+    assert closed == [True]
+
+
+def test_a_client_that_goes_away_while_it_sends_is_no_error(engine):
+    async def scenario():
+        app = create_app(Settings(), engine, {"en-fr": FakeTokenizer()})
+        async with app.router.lifespan_context(app):
+
+            async def receive():
+                return {"type": "http.disconnect"}
+
+            async def send(message):
+                assert message.get("status", 499) == 499
+
+            scope = {
+                "type": "http",
+                "method": "POST",
+                "path": "/v1/translate",
+                "query_string": b"",
+                "headers": [(b"content-type", b"application/json")],
+            }
+            await app(scope, receive, send)
+
+    asyncio.run(scenario())
+
+
+def test_an_answer_that_breaks_off_does_not_raise():
+    engine = FakeEngine()
+    app = create_app(Settings(), engine, {})
+
+    @app.get("/half")
+    async def half(request: Request) -> Response:
+        class Half(Response):
+            async def __call__(self, scope, receive, send):
+                await send({"type": "http.response.start", "status": 200, "headers": []})
+                raise ZeroDivisionError
+
+        return Half()
+
+    async def scenario():
+        sent = []
+
+        async def send(message):
+            sent.append(message)
+
+        async def receive():
+            await asyncio.Event().wait()
+
+        scope = {"type": "http", "method": "GET", "path": "/half", "query_string": b"", "headers": []}
+        async with app.router.lifespan_context(app):
+            await app(scope, receive, send)
+        assert [message["type"] for message in sent] == ["http.response.start"]
+
+    asyncio.run(scenario())

@@ -1,0 +1,417 @@
+import asyncio
+import json
+from dataclasses import replace
+
+import pytest
+
+from model.decoding import Hypothesis
+from service.engine.errors import EngineStopping, QueueFull, RequestTooLarge, SequenceFailed
+from tests.service.fake_tokenizer import FIRST_ID, FakeTokenizer, upper
+
+
+@pytest.fixture
+def engine(engine):
+    engine.translate = upper
+    return engine
+
+
+def post(client, **body):
+    return client.post("/v1/translate", json=body)
+
+
+def translated(client, text, **body):
+    response = post(client, text=text, **body)
+    assert response.status_code == 200, response.text
+    return [item["text"] for item in response.json()["translations"]]
+
+
+def problem(response, status, kind):
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/problem+json"
+    content = response.json()
+    assert content["type"] == f"urn:gossamer:problem:{kind}"
+    assert content["status"] == status
+    assert content["request_id"] == response.headers["x-request-id"]
+    return content
+
+
+def fault(response, kind="invalid-request"):
+    (only,) = problem(response, 422, kind)["errors"]
+    return only
+
+
+# --- what works ------------------------------------------------------------------------------------------------------
+
+
+def test_a_string_is_translated(client):
+    answer = post(client, text="Good morning.", source="en", target="fr").json()
+    timings = answer.pop("timings")
+    assert answer == {
+        "translations": [{"text": "GOOD MORNING.", "windowed": False, "truncated": False}],
+        "source": "en",
+        "target": "fr",
+        "model": {"name": "en-fr", "revision": "fake"},
+        "usage": {"source_tokens": 14, "target_tokens": 14},
+    }
+    assert timings["total_seconds"] > 0
+    assert (timings["queue_seconds"], timings["encode_seconds"], timings["decode_seconds"]) == (0.001, 0.002, 0.003)
+
+
+def test_a_list_is_translated_in_order(client, engine):
+    texts = [f"text {number}" for number in range(100)]
+    assert translated(client, texts) == [text.upper() for text in texts]
+    assert len(engine.requests) == 1
+
+
+def test_paragraphs_keep_every_byte_between_segments(client):
+    text = "  First. Second.\r\n\r\n\t- item 🙂\n\n\n"
+    assert translated(client, text) == ["  FIRST. SECOND.\r\n\r\n\t- ITEM 🙂\n\n\n"]
+
+
+@pytest.mark.parametrize("text", ["", " \n\t ", "🙂🙂", "12:30", "\u3000", "\x00"])
+def test_what_has_nothing_to_translate_comes_back_as_it_is(client, text):
+    assert translated(client, text) == [text]
+
+
+def test_empty_strings_keep_their_place_in_a_list(client):
+    assert translated(client, ["", "a", "", " "]) == ["", "A", "", " "]
+
+
+def test_without_languages_the_only_model_is_used(client):
+    answer = post(client, text="a").json()
+    assert (answer["source"], answer["target"]) == ("en", "fr")
+
+
+def test_null_stands_for_what_is_left_out(client):
+    answer = post(client, text="a", source=None, model=None, deadline_seconds=None, decoding={"top_k": None})
+    assert answer.status_code == 200
+
+
+def test_decoding_options_reach_the_engine(client, engine):
+    given = {"beam_size": 1, "temperature": 0.5, "top_k": 5, "top_p": 0.9, "seed": 7, "no_repeat_ngram_size": 3}
+    post(client, text="a", decoding=given | {"max_target_tokens": 9, "length_penalty": 2, "num_hypotheses": 1})
+    options = engine.requests[0].sequences[0].options
+    assert {name: getattr(options, name) for name in given} == given
+    assert (options.max_target_tokens, options.length_penalty) == (9, 2)
+
+
+def test_alternatives_come_after_the_best(client, engine):
+    def ranked(sequence):
+        result = type(engine)._result(engine, sequence)
+        ids = (FIRST_ID + ord("x"), 3), (FIRST_ID + ord("y"), 3)
+        return replace(result, hypotheses=tuple(Hypothesis(tokens, "stop", (-1, -1), -2.0, -1.0) for tokens in ids))
+
+    engine._result = ranked
+    (item,) = post(client, text="a\nb", decoding={"beam_size": 2, "num_hypotheses": 2}).json()["translations"]
+    assert item["text"] == "x\nx"
+    assert item["alternatives"] == ["y\ny"]
+
+
+def test_segments_scores_and_tokens_are_returned_when_asked_for(client, engine):
+    body = post(client, text=" Hi.\n🙂", **{"return": ["segments", "scores", "tokens"]}).json()
+    (item,) = body["translations"]
+    first, second = item["segments"]
+    assert engine.requests[0].with_log_probs
+    assert item["score"] == -0.5
+    assert (first["start"], first["end"], first["source"], first["text"]) == (1, 4, "Hi.", "HI.")
+    assert first["translated"]
+    assert first["hypotheses"][0]["log_prob"] == -2.0
+    assert first["source_tokens"][0] == {"id": FIRST_ID + ord("H"), "piece": "H", "start": 1, "end": 2}
+    assert [token["piece"] for token in first["hypotheses"][0]["tokens"]] == ["H", "I", ".", "</s>"]
+    assert first["hypotheses"][0]["tokens"][0]["log_prob"] == -0.5
+    assert second == {
+        "start": 5,
+        "end": 6,
+        "source": "🙂",
+        "text": "🙂",
+        "translated": False,
+        "windowed": False,
+        "hypotheses": [],
+    }
+
+
+def test_nothing_more_is_returned_than_asked_for(client, engine):
+    (item,) = post(client, text="Hi.", **{"return": ["segments"]}).json()["translations"]
+    assert set(item) == {"text", "windowed", "truncated", "segments"}
+    assert set(item["segments"][0]["hypotheses"][0]) == {"text", "finish_reason"}
+    assert not engine.requests[0].with_log_probs
+
+
+def test_a_sentence_over_the_limit_is_windowed_and_the_answer_says_so(make_client):
+    client = make_client(max_segment_tokens=20)
+    (item,) = post(client, text="one two three, four five six seven").json()["translations"]
+    assert item == {"text": "ONE TWO THREE, FOUR FIVE SIX SEVEN", "windowed": True, "truncated": False}
+
+
+def test_the_deadline_reaches_the_engine(make_client, engine):
+    client = make_client(request_timeout_seconds=50)
+    post(client, text="a", deadline_seconds=5)
+    post(client, text="a")
+    first, second = engine.requests
+    assert 40 < second.deadline - first.deadline < 50
+
+
+def test_tokens_are_counted(client):
+    post(client, text="Good morning.")
+    metrics = client.get("/metrics").text
+    assert "gossamer_source_tokens_total 14.0" in metrics
+    assert "gossamer_target_tokens_total 14.0" in metrics
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("body", "field", "given", "allowed"),
+    [
+        ({}, "text", None, "required"),
+        ({"text": None}, "text", None, "a string or a list of strings"),
+        ({"text": 5}, "text", 5, "a string or a list of strings"),
+        ({"text": {"a": 1}}, "text", "an object with 1 field", "a string or a list of strings"),
+        ({"text": []}, "text", "a list of 0", "a list with at least one string"),
+        ({"text": ["a", 1]}, "text[1]", 1, "a string"),
+        ({"text": ["a", None]}, "text[1]", None, "a string"),
+        ({"text": [["a"]]}, "text[0]", "a list of 1", "a string"),
+        ({"text": "a", "source": 1}, "source", 1, "a string"),
+        ({"text": "a", "target": ["fr"]}, "target", "a list of 1", "a string"),
+        ({"text": "a", "format": "html"}, "format", "html", "text; html is not available yet"),
+        ({"text": "a", "format": "xml"}, "format", "xml", "text"),
+        ({"text": "a", "return": "segments"}, "return", "segments", "a list of segments, scores, tokens"),
+        ({"text": "a", "return": ["map"]}, "return[0]", "map", "one of segments, scores, tokens"),
+        ({"text": "a", "stream": 1}, "stream", 1, "true or false"),
+        ({"text": "a", "deadline_seconds": "5"}, "deadline_seconds", "5", "a number"),
+        ({"text": "a", "deadline_seconds": 0}, "deadline_seconds", 0, "a number above 0 and at most 60"),
+        ({"text": "a", "deadline_seconds": 61}, "deadline_seconds", 61, "a number above 0 and at most 60"),
+        ({"text": "a", "decoding": 5}, "decoding", 5, None),
+        ({"text": "a", "decoding": {"beam_size": "4"}}, "decoding.beam_size", "4", "an integer"),
+        ({"text": "a", "decoding": {"beam_size": 4.5}}, "decoding.beam_size", 4.5, "an integer"),
+        ({"text": "a", "decoding": {"beam_size": True}}, "decoding.beam_size", True, "an integer"),
+        ({"text": "a", "decoding": {"beam_size": 10**30}}, "decoding.beam_size", 1e30, "an integer"),
+        ({"text": "a", "decoding": {"beam_size": 99}}, "decoding.beam_size", 99, "must be an integer from 1 to 16"),
+        ({"text": "a", "decoding": {"temperature": -1}}, "decoding.temperature", -1, None),
+        ({"text": "a", "decoding": {"top_p": 0}}, "decoding.top_p", 0, None),
+        ({"text": "a", "decoding": {"top_k": 5}}, "decoding.top_k", 5, None),
+        ({"text": "a", "decoding": {"seed": -1}}, "decoding.seed", -1, None),
+        ({"text": "a", "decoding": {"num_hypotheses": 2}}, "decoding.num_hypotheses", 2, None),
+        ({"text": "a", "decoding": {"max_target_tokens": 0}}, "decoding.max_target_tokens", 0, None),
+        ({"text": "a" * 200, "source": "x" * 500}, "source", "x" * 100 + "…", None),
+    ],
+)
+def test_a_field_that_is_not_allowed_is_named_with_what_was_given_and_what_is_allowed(
+    client, body, field, given, allowed
+):
+    found = fault(post(client, **body))
+    assert (found["field"], found["given"]) == (field, given)
+    if allowed is not None:
+        assert found["allowed"] == allowed
+    assert found["allowed"]
+
+
+def test_unknown_fields_are_refused_with_the_nearest_one(client):
+    found = problem(post(client, text="a", sorce="en", decoding={"beams": 2}), 422, "invalid-request")["errors"]
+    assert {item["field"] for item in found} == {"sorce", "decoding.beams"}
+    allowed = {item["field"]: item["allowed"] for item in found}
+    assert "did you mean source?" in allowed["sorce"]
+    assert "beam_size" in allowed["decoding.beams"]
+
+
+def test_the_field_return_is_not_known_by_its_python_name(client):
+    assert fault(post(client, text="a", return_=["scores"]))["field"] == "return_"
+
+
+@pytest.mark.parametrize("body", [b"[]", b"5", b'"text"', b"null", b"true"])
+def test_a_body_that_is_no_object_is_refused(client, body):
+    response = client.post("/v1/translate", content=body, headers={"content-type": "application/json"})
+    assert fault(response)["field"] == "body"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b'{"text": "a",}',
+        b'{"text": NaN}',
+        b'{"text": "a", "deadline_seconds": Infinity}',
+        b'{"text": "a", "deadline_seconds": 1e999}',
+        b'{"text": "\\ud800"}',
+        b'{"text": "\\udc00a"}',
+        b'{"text": "\xff\xfe"}',
+        b'{"text": "\xc3"}',
+        b'{"text": "a\nb"}',
+        b"\xef\xbb\xbf{}",
+        b'{"text": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+        b'{"a":' * 50_000 + b"1" + b"}" * 50_000,
+        '{"text": "a"}'.encode("utf-16"),
+        "text=a",
+    ],
+)
+def test_a_body_that_is_no_json_is_refused(client, body):
+    response = client.post("/v1/translate", content=body, headers={"content-type": "application/json"})
+    detail = problem(response, 400, "invalid-json")["detail"]
+    assert detail.startswith("the body is not valid JSON: ")
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    ["text/plain", "application/x-www-form-urlencoded", "application/xml", "json", "application/json; charset=latin-1"],
+)
+def test_another_content_type_is_refused(client, content_type):
+    response = client.post("/v1/translate", content=b'{"text": "a"}', headers={"content-type": content_type})
+    problem(response, 415, "unsupported-media-type")
+
+
+def test_no_content_type_is_refused(client):
+    problem(client.post("/v1/translate", content=b'{"text": "a"}'), 415, "unsupported-media-type")
+
+
+@pytest.mark.parametrize("content_type", ["application/json; charset=UTF-8", "application/problem+json"])
+def test_json_under_its_other_names_is_taken(client, content_type):
+    response = client.post("/v1/translate", content=b'{"text": "a"}', headers={"content-type": content_type})
+    assert response.status_code == 200
+
+
+def test_too_much_text_is_refused_with_both_numbers(client):
+    response = post(client, text=["é" * 65_536, "a"])
+    assert problem(response, 413, "text-too-large")["detail"] == (
+        "text has 131073 bytes in UTF-8; at most 131072 are allowed in one request"
+    )
+    assert post(client, text=["1" * 131_072]).status_code == 200
+
+
+def test_a_megabyte_of_text_is_refused_with_both_numbers(client):
+    detail = problem(post(client, text="a" * 1_000_000), 413, "text-too-large")["detail"]
+    assert "1000000" in detail
+    assert "131072" in detail
+
+
+def test_too_many_texts_are_refused_with_both_numbers(make_client):
+    client = make_client(max_texts=3)
+    detail = problem(post(client, text=[""] * 4), 413, "too-many-texts")["detail"]
+    assert "4 items; at most 3" in detail
+
+
+def test_a_body_over_the_limit_is_refused_by_what_is_announced(make_client):
+    client = make_client(max_body_bytes=2048)
+    response = post(client, text="a" * 2048)
+    content = problem(response, 413, "body-too-large")
+    assert "at most 2048" in content["detail"]
+
+
+def test_a_body_over_the_limit_is_refused_by_what_comes(make_client):
+    client = make_client(max_body_bytes=2048)
+
+    def chunks():  # without a content-length
+        yield b'{"text": "'
+        for _ in range(100):
+            yield b"a" * 100
+        yield b'"}'
+
+    response = client.post("/v1/translate", content=chunks(), headers={"content-type": "application/json"})
+    content = problem(response, 413, "body-too-large")
+    assert "more than 2048" in content["detail"]
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [({"source": "de"}, "source"), ({"target": "de"}, "target"), ({"source": "en", "target": "en"}, "target")],
+)
+def test_an_unknown_pair_is_refused_with_those_there_are(client, body, field):
+    found = fault(post(client, text="a", **body), "unknown-language-pair")
+    assert found == {"field": field, "given": body[field], "allowed": ["en-fr"]}
+
+
+def test_an_unknown_model_is_refused_with_those_there_are(client):
+    assert fault(post(client, text="a", model="xx"), "unknown-model") == {
+        "field": "model",
+        "given": "xx",
+        "allowed": ["en-fr"],
+    }
+
+
+def test_auto_is_refused_as_not_available_yet_with_what_is(client):
+    found = fault(post(client, text="a", source="auto"))
+    assert found["field"] == "source"
+    assert "not available yet" in found["allowed"]
+    assert "en-fr" in found["allowed"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_full_queue_is_refused_with_retry_after(client, engine, stream):
+    engine.error = QueueFull(65_000, 65_536, 2.3)
+    response = post(client, text="a", stream=stream)
+    problem(response, 503, "queue-full")
+    assert response.headers["retry-after"] == "3"
+
+
+def test_a_request_that_never_fits_is_too_large(client, engine):
+    engine.error = RequestTooLarge(70_000, 65_536)
+    assert "70000" in problem(post(client, text="a"), 413, "text-too-large")["detail"]
+
+
+def test_a_stopping_engine_is_503_with_retry_after(client, engine):
+    engine.error = EngineStopping()
+    response = post(client, text="a")
+    problem(response, 503, "not-ready")
+    assert response.headers["retry-after"] == "1"
+
+
+def test_a_dead_engine_is_503(client, engine):
+    client.portal.call(engine.die)
+    problem(post(client, text="a"), 503, "engine-dead")
+
+
+def test_a_model_that_fails_is_502(client, engine):
+    engine.failures = {FakeTokenizer().encode("a", "en", add_eos=True).ids: "NaN"}
+    problem(post(client, text="a"), 502, "model-failed")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_deadline_that_passes_is_504(client, engine, stream):
+    engine.hold = asyncio.Event()
+    problem(post(client, text="a", deadline_seconds=0.01, stream=stream), 504, "deadline-exceeded")
+    assert engine.aborted
+
+
+# --- streams ----------------------------------------------------------------------------------------------------------
+
+
+def events_of(response):
+    assert response.status_code == 200, response.text
+    assert response.headers["content-type"].startswith("text/event-stream")
+    events = [event.split("\n") for event in response.text.removesuffix("\n\n").split("\n\n")]
+    return [(name.removeprefix("event: "), json.loads(data.removeprefix("data: "))) for name, data in events]
+
+
+def test_a_stream_ends_with_the_answer_that_comes_without_it(client):
+    events = events_of(post(client, text=["One. Two.", "🙂"], stream=True))
+    plain = post(client, text=["One. Two.", "🙂"]).json()
+    name, answer = events[-1]
+    assert name == "done"
+    for timed in (answer, plain):
+        del timed["timings"]
+    assert answer == plain
+
+
+def test_a_stream_s_parts_are_those_of_its_segments(client):
+    events = events_of(post(client, text="One. Two.", stream=True))
+    written = ["", ""]
+    for name, data in events:
+        if name == "delta":
+            assert data["translation"] == 0
+            written[data["segment"]] += data["text"]
+    done = [data["text"] for name, data in events if name == "segment"]
+    assert written == done == ["ONE.", "TWO."]
+
+
+def test_an_error_within_a_stream_is_its_last_event(client, engine):
+    async def broken(request):
+        async for event in type(engine).stream(engine, request):
+            yield event
+            raise SequenceFailed(0, "NaN")
+
+    engine.stream = broken
+    events = events_of(post(client, text="One.", stream=True))
+    assert [name for name, _ in events] == ["delta", "error"]
+    assert events[-1][1]["type"] == "urn:gossamer:problem:model-failed"
+    assert 'gossamer_requests_total{outcome="error",route="/v1/translate"} 1.0' in client.get("/metrics").text
