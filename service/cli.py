@@ -1,0 +1,273 @@
+"""The command line: `gossamer serve | translate | train | evaluate`.
+
+PyTorch is imported only by the commands that compute, when they begin to, so that help is instant.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, BinaryIO, NoReturn
+
+import typer
+
+from model.decoding import DecodingOptions, InvalidDecodingOptions
+from service.settings import SettingsError, load_settings
+
+if TYPE_CHECKING:
+    from model.checkpoint import Checkpoint
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+
+_LINES_AT_ONCE = 128
+
+app = typer.Typer(
+    name="gossamer",
+    help="A translation server you can see through: serve, translate, train and evaluate Transformer models.",
+    epilog="Start with: gossamer serve",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+class LogLevel(StrEnum):
+    """The levels, for the option."""
+
+    debug = "debug"
+    info = "info"
+    warning = "warning"
+    error = "error"
+
+
+ModelOption = Annotated[
+    Path | None, typer.Option("--model", "-m", help="Checkpoint folder. Default: the model that comes with Gossamer.")
+]
+BeamOption = Annotated[
+    int, typer.Option("--beam-size", "-b", help="Hypotheses kept alive, 1 to 16: 1 is fastest, 4 often a bit better.")
+]
+
+
+@app.command(
+    epilog="Every setting is also a variable (GOSSAMER_PORT) and a line of the TOML file that GOSSAMER_CONFIG names; "
+    "docs/settings.md lists them. Options win over variables, variables over the file. "
+    "Example: GOSSAMER_LOG_FORMAT=json gossamer serve --port 9000"
+)
+def serve(
+    host: Annotated[
+        str | None, typer.Option(help="Address to listen on. Default: 127.0.0.1; 0.0.0.0 opens it to the network.")
+    ] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one. Default: 8000.")] = None,
+    model: Annotated[
+        list[Path] | None,
+        typer.Option("--model", "-m", help="Checkpoint folder; may be repeated. Default: all that come with Gossamer."),
+    ] = None,
+    log_level: Annotated[LogLevel | None, typer.Option(help="Least important lines to log. Default: info.")] = None,
+    check: Annotated[bool, typer.Option("--check", help="Check settings and models, and do not serve.")] = False,
+) -> None:
+    """Serve translations over HTTP: an API, its documentation, and a page to try it.
+
+    SIGTERM or Ctrl-C stops it: running requests are finished first, and the exit status is 0. It is 2 if the settings
+    cannot be used, and 1 if a model cannot be loaded or fails.
+    """
+    from service.app import open_models
+    from service.observability.logging import configure_logging
+    from service.server import ListenError, run
+
+    try:
+        settings = load_settings(
+            host=host,
+            port=port,
+            models=tuple(model) if model else None,
+            log_level=log_level.value if log_level else None,
+        )
+        if check:
+            names = ", ".join(found.description.name for found in open_models(settings))
+            typer.echo(f"The settings can be used. Models: {names}")
+            return
+        configure_logging(settings.log_level, settings.log_format)
+        went_well = run(settings, announce=typer.echo)
+    except (SettingsError, ListenError) as error:
+        _fail(str(error), EXIT_USAGE)
+    if not went_well:
+        raise typer.Exit(EXIT_FAILED)
+
+
+@app.command(
+    epilog="Examples: gossamer translate 'Good morning.'    gossamer translate < book.txt > livre.txt    "
+    "gossamer translate --beam-size 4 --file a.txt --file b.txt"
+)
+def translate(
+    texts: Annotated[list[str] | None, typer.Argument(metavar="[TEXT]...", help="Texts, one answer a line.")] = None,
+    file: Annotated[
+        list[Path] | None, typer.Option("--file", "-f", help="UTF-8 file to translate; may be repeated.")
+    ] = None,
+    model: ModelOption = None,
+    beam_size: BeamOption = 1,
+) -> None:
+    """Translate texts, files, or standard input, on this machine and without a server.
+
+    Lines stay lines, in their order: blank ones, indents and list markers come back as they are. The exit status is 0
+    if all was translated, 2 if there is something wrong with the call or the input, 1 if the model failed.
+    """
+    options = _options(beam_size)
+    if texts and file:
+        _fail("give texts or files, not both", EXIT_USAGE)
+    if texts:
+        blocks: Iterable[str] = [text + "\n" for text in texts]
+    elif file:
+        blocks = _file_blocks(file)
+    else:
+        if sys.stdin.isatty():
+            typer.echo("Type lines to translate; Ctrl-D ends.", err=True)
+        blocks = _line_blocks(sys.stdin.buffer, "standard input", 1 if sys.stdin.isatty() else _LINES_AT_ONCE)
+    checkpoint = _load(model)
+    with _quiet_pipe():
+        for block in blocks:
+            sys.stdout.buffer.write(_translate_block(checkpoint, block, options).encode())
+            sys.stdout.buffer.flush()
+
+
+@app.command(
+    epilog="Example: gossamer train model/training/en-fr.toml    "
+    "On several processes: torchrun --nproc-per-node 2 -m service train CONFIG.toml"
+)
+def train(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="What to train; docs/training.md explains it.")],
+    run_folder: Annotated[
+        Path | None, typer.Option(help="Where state, logs and checkpoints go. Default: runs/ and the name of CONFIG.")
+    ] = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh/--resume", help="Begin anew, or go on where the run folder's state ends.")
+    ] = False,
+    stop_after_minutes: Annotated[
+        float | None, typer.Option(min=0.0, help="Save and stop after this time; the same command goes on later.")
+    ] = None,
+) -> None:
+    """Train a model, or go on with a training that was interrupted: the result is the same.
+
+    The exit status is 0 when the schedule is complete or the time is up, 2 if the configuration or the data cannot be
+    used.
+    """
+    from model.training.loop import main
+
+    try:
+        finished = main(config, run_folder=run_folder, fresh=fresh, stop_after_minutes=stop_after_minutes)
+    except (ValueError, OSError) as error:
+        _fail(str(error), EXIT_USAGE)
+    if not finished:
+        typer.echo("Not finished yet; the same command goes on from here.", err=True)
+
+
+@app.command(epilog="Example: gossamer evaluate --data test/ --beam-size 4 --output scores.json")
+def evaluate(
+    data: Annotated[
+        list[Path],
+        typer.Option("--data", "-d", help="Held-out pairs: a .tsv or .tsv.gz file, or a folder of them; repeatable."),
+    ],
+    model: ModelOption = None,
+    beam_size: BeamOption = 4,
+    limit: Annotated[int | None, typer.Option(min=1, help="Score only the first so many pairs of each set.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the scores to this JSON file.")] = None,
+) -> None:
+    """Score a model on held-out sets: BLEU and chrF with their signatures, by sentence length, with samples.
+
+    The exit status is 0 if every set was scored, 2 if model or data cannot be used.
+    """
+    options = _options(beam_size)
+    from model.training.evaluation import main
+
+    try:
+        main(model or _bundled_model(), data, options=options, limit=limit, output=output)
+    except (ValueError, OSError) as error:
+        _fail(str(error), EXIT_USAGE)
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    typer.echo(f"gossamer: {message}", err=True)
+    raise typer.Exit(code)
+
+
+def _options(beam_size: int) -> DecodingOptions:
+    try:
+        return DecodingOptions(beam_size=beam_size)
+    except InvalidDecodingOptions as error:
+        _fail(f"--beam-size: {error.value} is not allowed: {error.allowed}", EXIT_USAGE)
+
+
+def _bundled_model() -> Path:
+    try:
+        folders = load_settings().model_folders()
+    except SettingsError as error:
+        _fail(str(error), EXIT_USAGE)
+    if len(folders) != 1:
+        found = ", ".join(map(str, folders)) or "none"
+        _fail(f"name a checkpoint folder with --model; there is not exactly one by default: {found}", EXIT_USAGE)
+    return folders[0]
+
+
+def _load(folder: Path | None) -> Checkpoint:
+    folder = folder or _bundled_model()
+    from model.checkpoint import CheckpointError, load_checkpoint
+
+    try:
+        return load_checkpoint(folder)
+    except CheckpointError as error:
+        _fail(str(error), EXIT_USAGE)
+
+
+def _file_blocks(paths: Iterable[Path]) -> Iterator[str]:
+    for path in paths:
+        try:
+            with path.open("rb") as file:
+                yield from _line_blocks(file, str(path), _LINES_AT_ONCE)
+        except OSError as error:
+            _fail(f"{path} cannot be read ({error.strerror})", EXIT_USAGE)
+
+
+def _line_blocks(file: BinaryIO, name: str, num_lines: int) -> Iterator[str]:
+    """Whole lines, some at once: enough for full batches, few enough to see progress."""
+    num_read = 0
+    while lines := list(islice(file, num_lines)):
+        try:
+            yield b"".join(lines).decode()
+        except UnicodeDecodeError as error:
+            line = num_read + 1 + error.object[: error.start].count(b"\n")
+            _fail(f"{name}, line {line}: not UTF-8 ({error.reason})", EXIT_USAGE)
+        num_read += len(lines)
+
+
+def _translate_block(checkpoint: Checkpoint, block: str, options: DecodingOptions) -> str:
+    from model.generation import translate_texts
+    from service.text.segmenter import segment_text
+
+    tokenizer, language = checkpoint.tokenizer, checkpoint.source_language
+    max_tokens = load_settings().max_segment_tokens
+    document = segment_text(
+        block,
+        language,
+        max_tokens=max_tokens,
+        count_tokens=lambda text: len(tokenizer.encode(text, language, add_eos=True).ids),
+    )
+    places = [index for index, segment in enumerate(document.segments) if segment.translatable]
+    texts = [segment.text for segment in document.segments]
+    translated = translate_texts(checkpoint, [texts[place] for place in places], options)
+    for place, text in zip(places, translated, strict=True):
+        texts[place] = text.strip() or texts[place]
+    return document.join(texts)
+
+
+@contextlib.contextmanager
+def _quiet_pipe() -> Iterator[None]:
+    """A reader that has seen enough (`| head`) is no error."""
+    try:
+        yield
+    except BrokenPipeError:
+        # Python flushes standard output once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,120 @@
+"""Runs the app in this process: listens, says what to open, and stops in order."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import signal
+import socket
+from collections.abc import Callable
+from types import FrameType
+from typing import NoReturn
+
+import uvicorn
+
+from service.app import create_app
+from service.engine.errors import EngineDead
+from service.engine.interface import Engine
+from service.settings import Settings
+
+_ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # listened on, but not to be opened in a browser
+
+_LAST_ANSWERS_SECONDS = 5
+"""How long answers may take to be sent after the engine has ended every request."""
+
+
+class ListenError(OSError):
+    """The address cannot be listened on; the message says why."""
+
+
+def run(settings: Settings, announce: Callable[[str], None]) -> bool:
+    """Serves until SIGTERM, SIGINT, or the death of the engine.
+
+    Args:
+        settings: As read at start.
+        announce: Gets a text for whoever started the server, once it listens.
+
+    Returns:
+        Whether all went well: False if the engine died.
+
+    Raises:
+        SettingsError: If a model's folder cannot be used.
+        ListenError: If the address cannot be listened on.
+    """
+    server: _Server | None = None
+
+    def on_engine_dead(_death: EngineDead) -> None:
+        assert server is not None
+        server.fail()
+
+    app = create_app(settings, on_engine_dead=on_engine_dead)
+    config = uvicorn.Config(
+        app,
+        lifespan="on",
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=math.ceil(settings.stop_grace_seconds) + _LAST_ANSWERS_SECONDS,
+    )
+    with _listen(settings.host, settings.port) as listener:
+        port = listener.getsockname()[1]
+        server = _Server(config, settings.stop_grace_seconds, lambda: announce(_welcome(settings.host, port)))
+        # uvicorn repeats a signal when it has finished; without these, the process would end by it and not with 0.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, _exit_cleanly)
+        asyncio.run(server.serve(sockets=[listener]))
+    return not server.failed
+
+
+class _Server(uvicorn.Server):
+    """Tells the engine to stop at once, so that what cannot finish in time is still answered."""
+
+    def __init__(self, config: uvicorn.Config, grace_seconds: float, on_listening: Callable[[], None]) -> None:
+        super().__init__(config)
+        self.failed = False
+        self._grace_seconds = grace_seconds
+        self._on_listening = on_listening
+
+    def fail(self) -> None:
+        """Ends the server because the engine cannot go on."""
+        self.failed = True
+        self.should_exit = True
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begins to listen."""
+        await super().startup(sockets)
+        if self.started:
+            self._on_listening()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Takes no more connections, and waits for the running ones."""
+        engine: Engine = self.config.app.state.services.engine  # type: ignore[union-attr]  # the app of `run`
+        stopping = asyncio.create_task(engine.stop(self._grace_seconds))
+        await super().shutdown(sockets)
+        await stopping
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server(address[:2], family=family, backlog=2048)
+    except OSError as error:
+        raise ListenError(f"cannot listen on {host}, port {port}: {error.strerror or error}") from error
+
+
+def _welcome(host: str, port: int) -> str:
+    shown = _ANY_ADDRESS.get(host, host)
+    base = f"http://{f'[{shown}]' if ':' in shown else shown}:{port}"
+    body = """'{"text": "Good morning."}'"""
+    return (
+        f"Gossamer listens; {base}/readyz tells when the model is loaded.\n"
+        f"  page   {base}/\n"
+        f"  docs   {base}/docs\n"
+        f"  try    curl {base}/v1/translate -H 'Content-Type: application/json' -d {body}\n"
+        "Ctrl-C stops it."
+    )
+
+
+def _exit_cleanly(_number: int, _frame: FrameType | None) -> NoReturn:
+    raise SystemExit(0)

@@ -1,0 +1,210 @@
+import importlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from model.checkpoint import load_checkpoint
+from model.decoding import DecodingOptions
+from model.generation import translate_texts
+from service.cli import app
+
+ROOT = Path(__file__).resolve().parents[2]
+TINY = str(ROOT / "tests/data/tiny_checkpoint")
+
+
+@pytest.fixture
+def run(monkeypatch):
+    for variable in ("GOSSAMER_CONFIG", "GOSSAMER_MODELS"):
+        monkeypatch.delenv(variable, raising=False)
+
+    def invoke(*arguments, stdin=None):
+        return CliRunner().invoke(app, list(arguments), input=stdin, env={"COLUMNS": "200"})
+
+    return invoke
+
+
+@pytest.fixture(scope="module")
+def checkpoint():
+    return load_checkpoint(TINY)
+
+
+@pytest.mark.parametrize("command", [[], ["serve"], ["translate"], ["train"], ["evaluate"]])
+def test_help_teaches_with_an_example(run, command):
+    result = run(*command, "--help")
+    assert result.exit_code == 0
+    assert re.search(r"Example|Start with", result.output)
+
+
+def test_help_does_not_load_torch():
+    code = "import sys, service.cli; sys.exit('torch' in sys.modules or 'fastapi' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
+
+
+def test_module_is_the_command():
+    result = subprocess.run([sys.executable, "-m", "service", "--help"], cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 0
+    assert "gossamer [OPTIONS] COMMAND" in result.stdout
+
+
+# --- translate --------------------------------------------------------------------------------------------------------
+
+
+def test_texts_are_translated_one_answer_a_line(run, checkpoint):
+    result = run("translate", "--model", TINY, "Hello.", "The web.", "🙂")
+    assert result.exit_code == 0
+    expected = translate_texts(checkpoint, ["Hello.", "The web."], DecodingOptions())
+    assert result.output.splitlines() == [*(text.strip() for text in expected), "🙂"]
+
+
+def test_standard_input_keeps_lines_order_and_gaps(run, checkpoint):
+    (hello,) = translate_texts(checkpoint, ["Hello."], DecodingOptions())
+    result = run("translate", "--model", TINY, stdin=b"Hello.\r\n\r\n  - Hello.\n" * 100)
+    assert result.exit_code == 0
+    assert result.stdout_bytes.decode() == f"{hello.strip()}\r\n\r\n  - {hello.strip()}\n" * 100
+
+
+def test_files_are_translated_in_order(run, tmp_path):
+    for name, text in (("a", "Hello.\n"), ("b", "The web.\n")):
+        (tmp_path / name).write_text(text)
+    result = run("translate", "-m", TINY, "-f", str(tmp_path / "b"), "-f", str(tmp_path / "a"))
+    assert result.output == run("translate", "-m", TINY, "The web.", "Hello.").output
+
+
+def test_the_beam_size_is_used(run, checkpoint):
+    text = "The spider feels the web."
+    (expected,) = translate_texts(checkpoint, [text], DecodingOptions(beam_size=4))
+    assert expected != translate_texts(checkpoint, [text], DecodingOptions())[0]
+    assert run("translate", "-m", TINY, "-b", "4", text).output == expected.strip() + "\n"
+
+
+def test_a_sentence_that_is_too_long_is_translated_in_parts(run):
+    result = run("translate", "-m", TINY, "the spider feels the web, and " * 60)
+    assert result.exit_code == 0
+    assert len(result.output) > 100
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["-b", "99", "Hello."], "--beam-size: 99 is not allowed: must be an integer from 1 to 16"),
+        (["-b", "many", "Hello."], "--beam-size"),
+        (["-m", "no/such/folder", "Hello."], "no/such/folder"),
+        (["-f", "no-such-file"], "no-such-file cannot be read (No such file or directory)"),
+        (["-f", "a", "Hello."], "texts or files, not both"),
+    ],
+)
+def test_a_wrong_call_is_2_and_says_why(run, arguments, message):
+    model = [] if "-m" in arguments else ["-m", TINY]
+    result = run("translate", *model, *arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_input_that_is_no_utf_8_names_its_line(run):
+    result = run("translate", "-m", TINY, stdin=b"Hello.\n" * 200 + b"\xff\n")
+    assert result.exit_code == 2
+    assert "standard input, line 201: not UTF-8" in result.stderr
+
+
+def test_a_reader_that_has_seen_enough_is_no_error():
+    command = f"yes Hello. | head -n 300 | {sys.executable} -m service translate -m {TINY} | head -n 1"
+    result = subprocess.run(["bash", "-c", f"set -o pipefail; {command}"], cwd=ROOT, capture_output=True, text=True)
+    assert result.stderr == ""
+    assert len(result.stdout.splitlines()) == 1
+
+
+# --- train and evaluate -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def called(monkeypatch):
+    """What the training modules' `main` would have been called with."""
+    calls = []
+
+    def replace(module, result):
+        def main(*arguments, **options):
+            calls.append((arguments, options))
+            if isinstance(result, Exception):
+                raise result
+            return result
+
+        monkeypatch.setattr(importlib.import_module(module), "main", main)
+        return calls
+
+    return replace
+
+
+def test_train_passes_its_options_on(run, called):
+    calls = called("model.training.loop", True)
+    result = run("train", "c.toml", "--fresh", "--run-folder", "r", "--stop-after-minutes", "1.5")
+    assert result.exit_code == 0
+    assert calls == [((Path("c.toml"),), {"run_folder": Path("r"), "fresh": True, "stop_after_minutes": 1.5})]
+
+
+def test_train_resumes_by_default_and_says_when_it_is_not_finished(run, called):
+    calls = called("model.training.loop", False)
+    result = run("train", "c.toml")
+    assert result.exit_code == 0
+    assert calls == [((Path("c.toml"),), {"run_folder": None, "fresh": False, "stop_after_minutes": None})]
+    assert "goes on from here" in result.stderr
+
+
+def test_evaluate_passes_its_options_on(run, called):
+    calls = called("model.training.evaluation", [])
+    result = run("evaluate", "-m", "m", "-d", "a.tsv.gz", "-d", "b", "-b", "2", "--limit", "5", "-o", "s.json")
+    assert result.exit_code == 0
+    assert calls == [
+        (
+            (Path("m"), [Path("a.tsv.gz"), Path("b")]),
+            {"options": DecodingOptions(beam_size=2), "limit": 5, "output": Path("s.json")},
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("command", "module"),
+    [
+        (["train", "c.toml"], "model.training.loop"),
+        (["evaluate", "-m", "m", "-d", "d"], "model.training.evaluation"),
+    ],
+)
+def test_what_cannot_be_used_is_2_and_said(run, called, command, module):
+    called(module, ValueError("line 7 of the file is damaged"))
+    result = run(*command)
+    assert result.exit_code == 2
+    assert result.stderr == "gossamer: line 7 of the file is damaged\n"
+
+
+# --- serve ------------------------------------------------------------------------------------------------------------
+
+
+def test_check_says_that_the_settings_can_be_used(run):
+    result = run("serve", "--check", "-m", TINY)
+    assert result.exit_code == 0
+    assert result.output == "The settings can be used. Models: tiny\n"
+
+
+def test_check_lists_every_fault(run, monkeypatch):
+    monkeypatch.setenv("GOSSAMER_PROT", "1")
+    result = run("serve", "--check", "--port", "99999", "-m", TINY)
+    assert result.exit_code == 2
+    assert "GOSSAMER_PROT" in result.stderr
+    assert "--port" in result.stderr
+
+
+def test_models_that_cannot_be_used_are_all_named(run, tmp_path):
+    (tmp_path / "empty").mkdir()
+    result = run("serve", "--check", "-m", str(tmp_path / "empty"), "-m", str(tmp_path / "none"))
+    assert result.exit_code == 2
+    assert "empty" in result.stderr
+    assert "none" in result.stderr
+
+
+def test_two_models_of_one_name_are_refused(run):
+    result = run("serve", "--check", "-m", TINY, "-m", TINY)
+    assert result.exit_code == 2
+    assert "more than one is called tiny" in result.stderr

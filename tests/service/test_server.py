@@ -1,0 +1,214 @@
+"""The real server, in a process of its own, with a tiny model."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from model.checkpoint import load_checkpoint
+from model.decoding import DecodingOptions
+from model.generation import translate_texts
+
+ROOT = Path(__file__).resolve().parents[2]
+TINY = ROOT / "tests/data/tiny_checkpoint"
+
+
+class Server:
+    def __init__(self, *arguments, **variables):
+        environ = {name: value for name, value in os.environ.items() if not name.startswith("GOSSAMER_")}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "service", "serve", "--port", "0", *map(str, arguments)],
+            cwd=ROOT,
+            env=environ | {"PYTHONUNBUFFERED": "1"} | variables,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.errors = []
+        self._reader = threading.Thread(target=lambda: self.errors.extend(self.process.stderr), daemon=True)
+        self._reader.start()
+        self.welcome = [self.process.stdout.readline() for _ in range(5)]
+        self.address = self.welcome[1].split()[-1].rstrip("/")
+
+    def get(self, path, body=None):
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.address + path, data, {"Content-Type": "application/json"})
+        try:
+            with urllib.request.urlopen(request, timeout=30) as response:
+                return response.status, json.loads(response.read())
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, json.loads(error.read())
+
+    def wait_until_ready(self):
+        deadline = time.monotonic() + 60
+        while self.get("/readyz")[0] != 200:
+            assert time.monotonic() < deadline, self.errors
+            time.sleep(0.05)
+
+    def stop(self, number=signal.SIGTERM):
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        return self.wait()
+
+    def wait(self):
+        try:
+            code = self.process.wait(60)
+        finally:
+            self.process.kill()
+            self.process.wait()
+        self._reader.join(10)
+        self.process.stdout.close()
+        self.process.stderr.close()
+        return code
+
+
+@pytest.fixture(scope="module")
+def server():
+    server = Server("-m", TINY)
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def best():
+    """What the model says of a sentence, without a server."""
+    checkpoint = load_checkpoint(TINY)
+    return lambda text: translate_texts(checkpoint, [text], DecodingOptions())[0].strip()
+
+
+def test_it_says_what_to_open_and_answers_there(server, best):
+    assert server.get("/healthz") == (200, {"status": "ok"})
+    server.wait_until_ready()
+    assert "page" in server.welcome[1]
+    assert "/docs" in server.welcome[2]
+    curl = server.welcome[3].split(maxsplit=1)[1]
+    if shutil.which("curl"):
+        output = subprocess.run(["bash", "-c", curl.replace("curl", "curl -s", 1)], capture_output=True, text=True)
+        assert json.loads(output.stdout)["translations"][0]["text"] == best("Good morning.")
+
+
+def test_a_string_and_a_list_are_translated(server, best):
+    server.wait_until_ready()
+    status, answer = server.get("/v1/translate", {"text": "The spider feels the web."})
+    assert status == 200
+    assert answer["translations"][0]["text"] == best("The spider feels the web.")
+    assert answer["model"]["name"] == "tiny"
+
+    texts = ["Hello.", "", "How many trains leave on Sunday?", "🙂"] * 10
+    status, answer = server.get("/v1/translate", {"text": texts})
+    expected = {text: best(text) if text.strip("🙂") else text for text in set(texts)}
+    assert [item["text"] for item in answer["translations"]] == [expected[text] for text in texts]
+
+
+def test_paragraphs_keep_their_line_breaks(server, best):
+    server.wait_until_ready()
+    _, answer = server.get("/v1/translate", {"text": "Hello. Hello.\r\n\r\n\t- The web.\n"})
+    assert answer["translations"][0]["text"] == f"{best('Hello.')} {best('Hello.')}\r\n\r\n\t- {best('The web.')}\n"
+
+
+def test_beams_scores_and_tokens_are_the_model_s(server):
+    server.wait_until_ready()
+    recorded = json.loads((ROOT / "tests/data/tiny_checkpoint_output.json").read_text())
+    source = recorded["sources"][1]
+    body = {
+        "text": source,
+        "decoding": {"beam_size": 4, "num_hypotheses": 2},
+        "return": ["segments", "scores", "tokens"],
+    }
+    _, answer = server.get("/v1/translate", body)
+    (segment,) = answer["translations"][0]["segments"]
+    assert [token["id"] for token in segment["source_tokens"]] == recorded["source_ids"][1]
+    first, second = segment["hypotheses"]
+    assert first["score"] >= second["score"]
+    for hypothesis in (first, second):
+        assert sum(token["log_prob"] for token in hypothesis["tokens"]) == pytest.approx(hypothesis["log_prob"])
+    assert answer["translations"][0]["alternatives"] == [second["text"]]
+
+
+def test_a_stream_ends_with_the_whole(server, best):
+    server.wait_until_ready()
+    body = json.dumps({"text": "Hello. The web.", "stream": True}).encode()
+    request = urllib.request.Request(server.address + "/v1/translate", body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=30) as response:
+        events = response.read().decode().strip().split("\n\n")
+    name, data = events[-1].split("\n")
+    assert name == "event: done"
+    text = json.loads(data.removeprefix("data: "))["translations"][0]["text"]
+    assert text == f"{best('Hello.')} {best('The web.')}"
+
+
+def test_bad_input_is_refused_and_the_server_goes_on(server):
+    server.wait_until_ready()
+    assert server.get("/v1/translate", {"text": 5})[0] == 422
+    assert server.get("/v1/translate", {"text": "a" * 1_000_000})[0] == 413
+    for raw in (b"GET", b"\x00\xff\r\n\r\n", b"POST /v1/translate HTTP/1.1\r\nContent-Length: -5\r\n\r\n"):
+        with socket.create_connection(server.address.removeprefix("http://").split(":"), timeout=10) as connection:
+            connection.sendall(raw)
+    assert server.get("/healthz")[0] == 200
+
+
+def test_sigterm_finishes_what_runs_and_exits_with_0():
+    server = Server("-m", TINY, GOSSAMER_LOG_FORMAT="json")
+    server.wait_until_ready()
+    results = []
+    texts = ["They would rather walk than wait another hour for the bus."] * 60
+    body = {"text": texts, "decoding": {"beam_size": 4, "max_target_tokens": 40}}
+    asking = threading.Thread(target=lambda: results.append(server.get("/v1/translate", body)))
+    asking.start()
+    while "gossamer_running_sequences 0.0" in _metrics(server):
+        time.sleep(0.01)
+    assert server.stop() == 0
+    asking.join()
+    ((status, answer),) = results
+    assert status in (200, 503)  # done within the grace, or told to come again
+    if status == 200:
+        assert len(answer["translations"]) == len(texts)
+    else:
+        assert answer["detail"] == "the engine is stopping"
+    lines = [json.loads(line) for line in server.errors]
+    assert any(line["message"].startswith("POST /v1/translate") and line["request_id"] != "-" for line in lines)
+    assert "bus" not in "".join(server.errors)
+
+
+def _metrics(server):
+    with urllib.request.urlopen(server.address + "/metrics", timeout=30) as response:
+        return response.read().decode()
+
+
+def test_sigterm_while_loading_exits_with_0():
+    server = Server("-m", TINY)
+    assert server.stop() == 0
+
+
+def test_a_damaged_model_ends_the_server_with_1_and_names_the_file(tmp_path):
+    shutil.copytree(TINY, tmp_path / "damaged")
+    weights = tmp_path / "damaged/model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    server = Server("-m", tmp_path / "damaged")
+    assert server.wait() == 1
+    assert "model.safetensors" in "".join(server.errors)
+
+
+def test_a_port_in_use_is_2_and_says_so():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        result = subprocess.run(
+            [sys.executable, "-m", "service", "serve", "-m", str(TINY), "--port", str(port)],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+    assert result.returncode == 2
+    assert f"cannot listen on 127.0.0.1, port {port}: Address already in use" in result.stderr
