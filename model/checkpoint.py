@@ -220,6 +220,11 @@ def _check_tensors(tensors: dict[str, Tensor], model: Transformer, path: Path) -
 
 def _stored_weights(model: Transformer, dtype: torch.dtype, path: Path) -> dict[str, Tensor]:
     """Each weight once, under the first of its names."""
+    with torch.device("meta"):
+        expected = dict(Transformer(model.config).named_parameters())
+    missing = [name for name in expected if name not in dict(model.named_parameters())]
+    if missing:  # as after Linear.quantize
+        raise CheckpointError(f"{path}: the model no longer holds {_listed(missing)}; nothing was written")
     weights = {}
     for name, weight in model.named_parameters():
         weights[name] = weight.detach().to(device="cpu", dtype=dtype).contiguous()

@@ -55,8 +55,18 @@ def test_fused_and_explicit_agree_when_causal():
     mixed, weights = explicit_attention(*inputs, None, causal=True)
     torch.testing.assert_close(fused_attention(*inputs, None, causal=True), mixed, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(fused_attention(*inputs, causal_mask(Q)), mixed, atol=1e-5, rtol=1e-5)
-    assert (weights[..., ~causal_mask(Q)] == 0).all()
+    assert (weights[..., torch.ones(Q, Q).triu(1) == 1] == 0).all()
     assert (weights[..., 0, 0] == 1).all()
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_bfloat16_is_computed_exactly_enough_and_comes_back_as_bfloat16(causal):
+    inputs = [tensor.bfloat16() for tensor in make_inputs(Q, Q)]
+    mask = None if causal else key_mask()[..., -Q:]
+    expected, _ = explicit_attention(*[tensor.float() for tensor in inputs], mask, causal)
+    mixed = fused_attention(*inputs, mask, causal)
+    assert mixed.dtype == torch.bfloat16
+    torch.testing.assert_close(mixed.float(), expected, atol=0.0, rtol=2**-8)  # rounded once, at the end
 
 
 def test_weights_sum_to_one_and_forbidden_keys_get_exactly_nothing():

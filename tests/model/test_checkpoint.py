@@ -57,7 +57,7 @@ def error_of(folder):
 
 # --- round trip -----------------------------------------------------------------------------------------------------
 
-# Their vocabularies cannot both be the tokenizer's, or their start token is not its.
+# The tokenizer starts decoders with another id than Marian's.
 SAVED = {name: changes for name, changes in VARIATIONS.items() if "decoder_start_id" not in changes}
 
 
@@ -308,6 +308,14 @@ def test_weights_too_large_for_the_format_are_refused_by_name(tmp_path):
         save(tmp_path / "saved", broken)
     assert list(tmp_path.iterdir()) == []
     load_checkpoint(save(tmp_path / "saved", broken, dtype=torch.bfloat16))
+
+
+def test_a_quantized_model_is_not_saved(tmp_path):
+    quantized = make_model()
+    quantized.encoder.layers[0].ffn.inner.weight = None  # as Linear.quantize does
+    with pytest.raises(CheckpointError, match=r"no longer holds encoder\.layers\.0\.ffn\.inner\.weight"):
+        save(tmp_path / "saved", quantized)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_model_that_does_not_fit_the_tokenizer_is_not_saved(tmp_path):
