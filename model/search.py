@@ -164,11 +164,10 @@ def _ban(log_probs: Tensor, banned_rows: list[int], banned_cols: list[int], eos_
     """Sets the given places of (R, V) to -inf, and gives eos back to rows where nothing is left."""
     at_eos = torch.arange(len(eos_ids), device=log_probs.device), torch.tensor(eos_ids, device=log_probs.device)
     eos_values = log_probs[at_eos]
-    has_value = log_probs.amax(-1) > -math.inf
     at = torch.tensor(banned_rows, device=log_probs.device), torch.tensor(banned_cols, device=log_probs.device)
     log_probs[at] = -math.inf
-    is_dead_end = has_value & (log_probs.amax(-1) == -math.inf)
-    # A row that had nothing from the start is the model's fault, and stays visible as such.
+    # A row that had nothing from the start is all NaN after log_softmax, and stays so.
+    is_dead_end = log_probs.amax(-1) == -math.inf
     log_probs[at_eos] = torch.where(is_dead_end, eos_values.clamp(min=MIN_LOG_PROB), log_probs[at_eos])
 
 

@@ -206,6 +206,7 @@ def test_best_tokens_and_candidates_agree_with_a_stable_sort(vocabulary_size, ha
         scores = np.round(scores)
         scores[0] = 0
         scores[1, : vocabulary_size // 2] = -np.inf
+    scores[2, -1] = 9  # The last block is not a whole one.
     order = np.argsort(-scores, axis=1, kind="stable")
     values, ids = best_tokens(torch.from_numpy(scores))
     assert ids.tolist() == order[:, 0].tolist()
@@ -492,7 +493,7 @@ def test_each_search_of_a_mixed_batch_chooses_as_if_it_were_alone(vocabulary_siz
     def started(i):
         prefix = [5, 6] if i % 3 == 2 else []
         return start_search(
-            MIXED[i], eos_id=EOS, max_tokens=12, forbidden_ids=[PAD], forced_prefix=prefix, with_log_probs=i != 3
+            MIXED[i], eos_id=EOS, max_tokens=12, forbidden_ids=[PAD], forced_prefix=prefix, with_log_probs=i != 0
         )
 
     together = [started(i) for i in range(len(MIXED))]
@@ -653,6 +654,18 @@ def test_eos_ends_a_hypothesis_that_may_not_go_on(options):
         assert hypothesis.tokens[-1] == EOS
         expected = model.log_probs(hypothesis.tokens[:2])[EOS]
         assert hypothesis.token_log_probs[-1] == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("options", ALL_KINDS)
+def test_dead_end_gives_eos_wherever_its_id_is(options):
+    search = start_search(options, eos_id=3, max_tokens=9, forbidden_ids=[0, 1, 2, 4])
+    assert search.advance(torch.tensor([[5.0, 4.0, 3.0, 2.0, 1.0]])).tokens == []
+    assert search.hypotheses()[0].tokens == (3,)
+    wanted = dataclasses.replace(options, min_target_tokens=2)
+    search = start_search(wanted, eos_id=3, max_tokens=9, forbidden_ids=[0, 1, 2, 4])
+    search.advance(torch.tensor([[5.0, 4.0, 3.0, -math.inf, 1.0]]))
+    assert search.hypotheses()[0].tokens == (3,)
+    assert math.isfinite(search.hypotheses()[0].score)
 
 
 @pytest.mark.parametrize("options", ALL_KINDS)
