@@ -174,12 +174,14 @@ class Transformer(nn.Module):
         rows = source_ids.shape[0]
         if source_mask is None:
             source_mask = torch.ones_like(source_ids, dtype=torch.bool)
+        cross_caches = self.decoder.cross_caches(memory)
+        dtype = cross_caches[0].keys.dtype  # that of projected keys, which under autocast is not the memory's
         return DecoderState(
             self_caches=[
-                SelfAttentionCache(rows, self.config.num_heads, self.config.head_width, memory.device, memory.dtype)
+                SelfAttentionCache(rows, self.config.num_heads, self.config.head_width, memory.device, dtype)
                 for _ in range(self.config.num_decoder_layers)
             ],
-            cross_caches=self.decoder.cross_caches(memory),
+            cross_caches=cross_caches,
             source_mask=source_mask,
             positions=torch.zeros(rows, dtype=torch.int64, device=memory.device),
             max_position=0,

@@ -60,27 +60,27 @@ def dev_scores(model: Transformer, tokenizer: Tokenizer, dev: DevSet, settings: 
     scores: dict[str, Any] = {}
     config = model.config
     source_language, target_language = settings.source_language, settings.target_language
-    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=settings.precision == "bfloat16"):
-        for kind, pairs in dev.kinds.items():
-            sources = [tokenizer.encode_ids(pair.first, source_language) + [config.eos_id] for pair in pairs]
-            targets = [tokenizer.encode_ids(pair.second, target_language) + [config.eos_id] for pair in pairs]
-            loss_sum, count = 0.0, 0
-            order = sorted(range(len(pairs)), key=lambda index: len(targets[index]))
-            for start in range(0, len(order), 32):
-                rows = order[start : start + 32]
-                source_ids, source_mask = pad_sequences([sources[index] for index in rows], config.pad_id)
-                outputs, _ = pad_sequences([targets[index] for index in rows], config.pad_id)
-                inputs = torch.cat((torch.full((len(rows), 1), config.decoder_start_id), outputs[:, :-1]), dim=1)
+    for kind, pairs in dev.kinds.items():
+        sources = [tokenizer.encode_ids(pair.first, source_language) + [config.eos_id] for pair in pairs]
+        targets = [tokenizer.encode_ids(pair.second, target_language) + [config.eos_id] for pair in pairs]
+        loss_sum, count = 0.0, 0
+        order = sorted(range(len(pairs)), key=lambda index: len(targets[index]))
+        for start in range(0, len(order), 32):
+            rows = order[start : start + 32]
+            source_ids, source_mask = pad_sequences([sources[index] for index in rows], config.pad_id)
+            outputs, _ = pad_sequences([targets[index] for index in rows], config.pad_id)
+            inputs = torch.cat((torch.full((len(rows), 1), config.decoder_start_id), outputs[:, :-1]), dim=1)
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=settings.precision == "bfloat16"):
                 logits = model(source_ids, source_mask, inputs).flatten(0, 1)
-                loss = label_smoothed_loss(logits, outputs.flatten(), config.pad_id, settings.label_smoothing)
-                loss_sum += float(loss)
-                count += sum(len(targets[index]) for index in rows)
-            scores[f"{kind}_loss"] = loss_sum / count
-            translations = _greedy(model, tokenizer, sources)
-            scores[f"{kind}_bleu"] = BLEU().corpus_score(translations, [[pair.second for pair in pairs]]).score
-        samples = list(_SAMPLES) if not settings.data.reverse else [dev.kinds["everyday"][0].first]
-        ids = [tokenizer.encode_ids(text, source_language) + [config.eos_id] for text in samples]
-        scores["samples"] = list(zip(samples, _greedy(model, tokenizer, ids), strict=True))
+            loss = label_smoothed_loss(logits, outputs.flatten(), config.pad_id, settings.label_smoothing)
+            loss_sum += float(loss)
+            count += sum(len(targets[index]) for index in rows)
+        scores[f"{kind}_loss"] = loss_sum / count
+        translations = _greedy(model, tokenizer, sources)
+        scores[f"{kind}_bleu"] = BLEU().corpus_score(translations, [[pair.second for pair in pairs]]).score
+    samples = list(_SAMPLES) if not settings.data.reverse else [dev.kinds["everyday"][0].first]
+    ids = [tokenizer.encode_ids(text, source_language) + [config.eos_id] for text in samples]
+    scores["samples"] = list(zip(samples, _greedy(model, tokenizer, ids), strict=True))
     return scores
 
 
