@@ -277,7 +277,8 @@ def test_departure_of_a_sequence_that_is_not_there_is_no_error():
 def test_poisoned_sequence_does_not_hurt_its_neighbours(kind, value, monkeypatch):
     generator = random.Random(9)
     poisoned = SequenceRequest((63, 62, 61, EOS), replace(OPTIONS[kind], min_target_tokens=10))
-    others = [make_sequence(generator, options) for options in (OPTIONS[0], OPTIONS[kind], OPTIONS[9], OPTIONS[5])]
+    kinds = [replace(options, min_target_tokens=10) for options in (OPTIONS[0], OPTIONS[kind], OPTIONS[9], OPTIONS[5])]
+    others = [make_sequence(generator, options) for options in kinds]  # Nobody else leaves in the same step.
     loop = Loop(limits=replace(LIMITS, max_rows=20, max_encode_tokens_per_step=1000))
     for index, sequence in enumerate([*others[:2], poisoned, *others[2:]]):
         loop.submit(str(index), sequence)
