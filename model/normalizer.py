@@ -135,7 +135,7 @@ def normalize(text: str, language: str) -> NormalizedText:
             aligned.replace(_ENGLISH_GUILLEMET, '"')
             aligned.replace(_SPACE_BEFORE_PUNCTUATION, "")
         case "fr":
-            aligned.replace(_FRENCH_OPENING_GUILLEMET, " ")
+            aligned.replace(_FRENCH_OPENING_GUILLEMET, _space_unless_mark)
             aligned.replace(_FRENCH_CLOSING_GUILLEMET, " ")
             aligned.replace(_FRENCH_SPACE_BEFORE_LOW_PUNCTUATION, "")
             aligned.replace(_FRENCH_HIGH_PUNCTUATION, lambda match: match[0] or " ")
@@ -177,9 +177,8 @@ class _AlignedText:
             if new:
                 # An insertion sits directly behind the character before it.
                 first = self.starts[start] if start < end else self.ends[start - 1]
-                last = self.ends[end - 1] if start < end else first
                 starts.extend([first] * len(new))
-                ends.extend([last] * len(new))
+                ends.extend([self.ends[end - 1]] * len(new))
             done = end
         if texts:
             self.text = "".join(texts) + self.text[done:]
@@ -207,6 +206,10 @@ def _keep_joiners(joiners: re.Match[str]) -> str:
 
 def _without_last_character(match: re.Match[str]) -> str:
     return match[0][:-1]
+
+
+def _space_unless_mark(place: re.Match[str]) -> str:
+    return "" if _extends_cluster(place.string[place.end()]) else " "
 
 
 def _extends_cluster(char: str) -> bool:

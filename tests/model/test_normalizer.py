@@ -83,6 +83,7 @@ def test_english_rules(text, expected):
         ("un , deux . Le .git", "un, deux. Le .git"),
         ("l' eau, d’ or, Qu' il, 'l' est, bol' est", "l'eau, d'or, Qu'il, 'l' est, bol' est"),
         ("R&D; &amp; &#39; caf&eacute;", "R&D ; &amp; &#39; caf&eacute;"),
+        ("«\u0301a»", "«\u0301a »"),
         ("l'« , » est", "l'« , » est"),
     ],
 )
@@ -133,7 +134,7 @@ def test_no_visible_character_is_lost():
     mapped = set("‘’‚‛“”„‟\u2010\u2011\u2212…")
     for code_point in range(sys.maxunicode + 1):
         char = chr(code_point)
-        if unicodedata.category(char) in ("Cc", "Cf", "Cs", "Zs", "Zl", "Zp") or char in mapped:
+        if unicodedata.category(char) in ("Cc", "Cf", "Cs", "Cn", "Co", "Zs", "Zl", "Zp") or char in mapped:
             continue
         assert normalize(f"x.{char}.x", "de").text == unicodedata.normalize("NFC", f"x.{char}.x"), hex(code_point)
 
@@ -170,6 +171,7 @@ def test_result_is_nfc_without_surrogates_and_stray_space(text, language):
 @settings(max_examples=500, deadline=None)
 @given(any_text, any_language)
 @example("a\u0323\u0301\xad\u0323b  «x»…", "fr")
+@example("«\u0f73", "fr")
 def test_every_character_points_to_where_it_came_from(text, language):
     normalized = normalize(text, language)
     starts, ends = list(normalized.starts), list(normalized.ends)
@@ -207,6 +209,7 @@ def test_spans_are_exact_in_a_plain_case():
     assert normalized.source_span(0, 0) == (1, 1)
     assert normalized.source_span(12, 12) == (12, 12)
     assert normalize(" \n", "fr").source_span(0, 0) == (0, 0)
+    assert normalize("Quoi\u200b?", "fr").source_span(4, 5) == (4, 4)  # directly behind the word
     with pytest.raises(ValueError, match=r"\(3, 13\).*12"):
         normalized.source_span(3, 13)
 
@@ -233,10 +236,10 @@ def test_every_mark_that_can_compose_is_seen_as_one():
 )
 @pytest.mark.parametrize("language", ["en", "fr"])
 def test_time_grows_with_the_length_only(unit, language):
-    text = "a" + unit * (300_000 // len(unit)) + "a"
+    text = "a" + unit * (200_000 // len(unit)) + "a"
     started = time.process_time()
     normalize(text, language)
-    # Takes 0.1 to 0.8 s; a rule that is quadratic in a run takes minutes.
+    # Takes 0.1 to 0.5 s; a rule that is quadratic in a run takes minutes.
     assert time.process_time() - started < 5
 
 

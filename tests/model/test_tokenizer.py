@@ -110,6 +110,11 @@ def test_a_literal_space_mark_survives(tokenizer):
     assert [p for p in encoding.pieces if p.startswith("<")] == ["<0xE2>", "<0x96>", "<0x81>"] * 3
 
 
+def test_training_sees_the_first_word_of_a_line_as_encoding_does(tmp_path):
+    tokenizer = train_tokenizer(["bonjour", "merci"] * 50, tmp_path / "words.model", vocab_size=272, num_threads=1)
+    assert tokenizer.encode("merci", "fr").pieces == ("▁merci",)
+
+
 def test_digits_are_single_pieces(tokenizer):
     assert tokenizer.encode("1984", "en").pieces == ("▁", "1", "9", "8", "4")
 
