@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, NoReturn
 import typer
 
 from model.decoding import DecodingOptions, InvalidDecodingOptions
-from service.settings import SettingsError, load_settings
+from service.settings import Settings, SettingsError, load_settings
 
 if TYPE_CHECKING:
     from model.checkpoint import Checkpoint
@@ -127,10 +127,12 @@ def translate(
         if sys.stdin.isatty():
             typer.echo("Type lines to translate; Ctrl-D ends.", err=True)
         blocks = _line_blocks(sys.stdin.buffer, "standard input", 1 if sys.stdin.isatty() else _LINES_AT_ONCE)
-    checkpoint = _load(model)
+    settings = _settings()
+    checkpoint = _load(model or _only_model(settings))
     with _quiet_pipe():
         for block in blocks:
-            sys.stdout.buffer.write(_translate_block(checkpoint, block, options).encode())
+            translated = _translate_block(checkpoint, block, options, settings.max_segment_tokens)
+            sys.stdout.buffer.write(translated.encode())
             sys.stdout.buffer.flush()
 
 
@@ -155,10 +157,12 @@ def train(
     The exit status is 0 when the schedule is complete or the time is up, 2 if the configuration or the data cannot be
     used.
     """
-    from model.training.loop import main
-
     try:
+        from model.training.loop import main
+
         finished = main(config, run_folder=run_folder, fresh=fresh, stop_after_minutes=stop_after_minutes)
+    except ModuleNotFoundError as error:
+        _fail_without_package(error)
     except (ValueError, OSError) as error:
         _fail(str(error), EXIT_USAGE)
     if not finished:
@@ -181,10 +185,12 @@ def evaluate(
     The exit status is 0 if every set was scored, 2 if model or data cannot be used.
     """
     options = _options(beam_size)
-    from model.training.evaluation import main
-
     try:
-        main(model or _bundled_model(), data, options=options, limit=limit, output=output)
+        from model.training.evaluation import main
+
+        main(model or _only_model(_settings()), data, options=options, limit=limit, output=output)
+    except ModuleNotFoundError as error:
+        _fail_without_package(error)
     except (ValueError, OSError) as error:
         _fail(str(error), EXIT_USAGE)
 
@@ -194,6 +200,11 @@ def _fail(message: str, code: int) -> NoReturn:
     raise typer.Exit(code)
 
 
+def _fail_without_package(error: ModuleNotFoundError) -> NoReturn:
+    """Serving needs less than training: what is missing is named, with how to get it."""
+    _fail(f"the package {error.name} is not installed; training needs: pip install 'gossamer[train]'", EXIT_USAGE)
+
+
 def _options(beam_size: int) -> DecodingOptions:
     try:
         return DecodingOptions(beam_size=beam_size)
@@ -201,19 +212,22 @@ def _options(beam_size: int) -> DecodingOptions:
         _fail(f"--beam-size: {error.value} is not allowed: {error.allowed}", EXIT_USAGE)
 
 
-def _bundled_model() -> Path:
+def _settings() -> Settings:
     try:
-        folders = load_settings().model_folders()
+        return load_settings()
     except SettingsError as error:
         _fail(str(error), EXIT_USAGE)
+
+
+def _only_model(settings: Settings) -> Path:
+    folders = settings.model_folders()
     if len(folders) != 1:
         found = ", ".join(map(str, folders)) or "none"
         _fail(f"name a checkpoint folder with --model; there is not exactly one by default: {found}", EXIT_USAGE)
     return folders[0]
 
 
-def _load(folder: Path | None) -> Checkpoint:
-    folder = folder or _bundled_model()
+def _load(folder: Path) -> Checkpoint:
     from model.checkpoint import CheckpointError, load_checkpoint
 
     try:
@@ -243,16 +257,15 @@ def _line_blocks(file: BinaryIO, name: str, num_lines: int) -> Iterator[str]:
         num_read += len(lines)
 
 
-def _translate_block(checkpoint: Checkpoint, block: str, options: DecodingOptions) -> str:
+def _translate_block(checkpoint: Checkpoint, block: str, options: DecodingOptions, max_segment_tokens: int) -> str:
     from model.generation import translate_texts
     from service.text.segmenter import segment_text
 
     tokenizer, language = checkpoint.tokenizer, checkpoint.source_language
-    max_tokens = load_settings().max_segment_tokens
     document = segment_text(
         block,
         language,
-        max_tokens=max_tokens,
+        max_tokens=max_segment_tokens,
         count_tokens=lambda text: len(tokenizer.encode(text, language, add_eos=True).ids),
     )
     places = [index for index, segment in enumerate(document.segments) if segment.translatable]

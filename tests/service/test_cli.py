@@ -179,6 +179,30 @@ def test_what_cannot_be_used_is_2_and_said(run, called, command, module):
     assert result.stderr == "gossamer: line 7 of the file is damaged\n"
 
 
+def test_a_missing_package_is_named_with_how_to_get_it(run, called):
+    called("model.training.evaluation", ModuleNotFoundError("No module named 'sacrebleu'", name="sacrebleu"))
+    result = run("evaluate", "-m", "m", "-d", "d")
+    assert result.exit_code == 2
+    assert "sacrebleu" in result.stderr
+    assert "gossamer[train]" in result.stderr
+
+
+@pytest.mark.parametrize("command", [["translate", "Hello."], ["evaluate", "-d", "d"]])
+def test_without_exactly_one_model_of_the_settings_one_must_be_named(run, monkeypatch, command):
+    monkeypatch.setenv("GOSSAMER_MODELS", "a:b")
+    result = run(*command)
+    assert result.exit_code == 2
+    assert "--model" in result.stderr
+    assert "a, b" in result.stderr
+
+
+def test_translate_refuses_settings_that_cannot_be_used(run, monkeypatch):
+    monkeypatch.setenv("GOSSAMER_MAX_SEGMENT_TOKENS", "many")
+    result = run("translate", "-m", TINY, "Hello.")
+    assert result.exit_code == 2
+    assert "GOSSAMER_MAX_SEGMENT_TOKENS" in result.stderr
+
+
 # --- serve ------------------------------------------------------------------------------------------------------------
 
 
