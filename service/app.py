@@ -27,6 +27,7 @@ from service.engine.async_engine import AsyncEngine
 from service.engine.errors import EngineDead, EngineStopping
 from service.engine.interface import Engine
 from service.engine.step import ModelRunner
+from service.observability.logging import describe_exception
 from service.observability.metrics import Metrics
 from service.settings import BUNDLED_MODELS, Settings, SettingsError
 from service.translator import Translator
@@ -149,6 +150,8 @@ async def _live(engine: Engine, on_engine_dead: Callable[[EngineDead], None] | N
         death = error
     except EngineStopping:
         return
+    except Exception as error:
+        death = EngineDead(describe_exception(error))
     if death is not None:
         logger.error("%s", death)
         if on_engine_dead is not None:

@@ -75,6 +75,17 @@ def test_the_owner_of_the_process_hears_that_the_engine_died():
     assert [death.reason for death in deaths] == ["broken"]
 
 
+def test_an_engine_that_cannot_be_started_is_told_to_the_owner_too():
+    class Broken(FakeEngine):
+        async def start(self):
+            raise ZeroDivisionError
+
+    deaths = []
+    with TestClient(create_app(Settings(), Broken(), {}, on_engine_dead=deaths.append)) as client:
+        assert client.get("/readyz").status_code == 503
+    assert "ZeroDivisionError" in deaths[0].reason
+
+
 def test_models_are_listed(make_client, engine):
     engine.model_infos = (FAKE_MODEL, replace(FAKE_MODEL, name="en-de", target_language="de"))
     assert make_client().get("/v1/models").json() == {
