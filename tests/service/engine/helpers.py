@@ -11,7 +11,7 @@ from service.engine.request import EngineRequest, SequenceRequest
 from service.engine.step import SequenceUpdate, StepResult
 
 EOS = 3
-WAIT_SECONDS = 10
+WAIT_SECONDS = 30
 """A test that waits longer for a thread has found a fault."""
 
 INFO = ModelInfo(

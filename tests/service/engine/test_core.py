@@ -180,7 +180,7 @@ def test_time_is_told_apart_and_adds_up():
         total = timings.queue_seconds + timings.encode_seconds + timings.decode_seconds
         assert timings.queue_seconds >= 0.05
         assert total <= time.monotonic() - submitted_at + 0.01
-        assert driver.wait_for_last(0).result.sequences[0].timings.queue_seconds < 0.05
+        assert driver.wait_for_last(0).result.sequences[0].timings.queue_seconds < timings.queue_seconds
 
 
 def test_poisoned_sequence_fails_alone():
