@@ -70,14 +70,12 @@ class Settings(BaseSettings):
         60.0,
         gt=0,
         le=86_400,
-        allow_inf_nan=False,
         description="A translation that is not done by then is given up; no request may ask for a longer deadline.",
     )
     stop_grace_seconds: float = Field(
         10.0,
         ge=0,
         le=3_600,
-        allow_inf_nan=False,
         description="How long running requests may go on when the server is told to stop.",
     )
 
@@ -102,7 +100,6 @@ class Settings(BaseSettings):
     target_tokens_per_source_token: float = Field(
         _ENGINE.target_tokens_per_source_token,
         gt=0,
-        allow_inf_nan=False,
         description="A target without a limit of its own may be this many times as long as its source ...",
     )
     extra_target_tokens: int = Field(_ENGINE.extra_target_tokens, ge=1, description="... and this many tokens more.")
