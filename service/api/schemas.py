@@ -115,7 +115,7 @@ class TranslateRequest(_Strict):
     format: Annotated[
         Literal["text"], BeforeValidator(_check_format), Field(description="What the text is; only `text` for now.")
     ] = "text"
-    decoding: Decoding = Decoding()
+    decoding: Decoding = Field(default=Decoding(), description="How to search.")
     return_: Annotated[
         list[ReturnPart],
         BeforeValidator(_check_return),

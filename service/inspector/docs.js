@@ -6,6 +6,12 @@ function element(tag, properties = {}, ...children) {
   return node;
 }
 
+// Descriptions mark code by backticks.
+function prose(tag, text) {
+  const parts = text.split("`").map((part, index) => (index % 2 ? element("code", { textContent: part }) : part));
+  return element(tag, {}, ...parts);
+}
+
 function resolve(api, schema) {
   return schema?.$ref ? schema.$ref.slice(2).split("/").reduce((at, key) => at[key], api) : schema;
 }
@@ -45,7 +51,7 @@ function fieldRows(api, schema, prefix = "") {
     const row = element("tr", {},
       element("td", {}, element("code", { textContent: path })),
       element("td", { textContent: typeOf(api, field) }),
-      element("td", { textContent: [needed, field.description].filter(Boolean).join("; ") }));
+      prose("td", [needed, field.description].filter(Boolean).join("; ")));
     return [row, ...(inner ? fieldRows(api, inner, path + (isList ? "[]." : ".")) : [])];
   });
 }
@@ -86,7 +92,7 @@ function tryForm(path, method, examples) {
 
 function statusTable(responses) {
   const rows = Object.entries(responses).map(([status, response]) =>
-    element("tr", {}, element("td", {}, element("code", { textContent: status })), element("td", { textContent: response.description })));
+    element("tr", {}, element("td", {}, element("code", { textContent: status })), prose("td", response.description)));
   return element("table", {}, element("tbody", {}, ...rows));
 }
 
@@ -97,7 +103,7 @@ function operation(api, path, method, details) {
     element("span", { className: "method", textContent: method.toUpperCase() }), " ",
     element("code", { textContent: path }), ` ${details.summary ?? ""}`)];
   if (details.description) {
-    parts.push(element("p", { textContent: details.description }));
+    parts.push(prose("p", details.description));
   }
   if (request) {
     parts.push(element("h2", { textContent: "Body" }), fieldTable(api, resolve(api, request.schema)));
