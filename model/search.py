@@ -31,6 +31,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from model.decoding import DecodingOptions, Hypothesis
@@ -42,8 +43,8 @@ TOP_K_BLOCK_SIZE = 64
 NUM_SAMPLING_CANDIDATES = 64
 """Tokens fetched to sample from at first; the whole row is sorted only where they do not suffice."""
 
-MIN_TEMPERATURE = 1e-30
-"""Lower ones are raised to this, which is as good as greedy, for float32 ends at 1e-38."""
+MIN_TEMPERATURE = 1e-20
+"""Lower ones are raised to this, which is as good as greedy: log_probs / temperature must stay within float32."""
 
 MIN_LOG_PROB = -1e9
 """Stands for -inf where a token is forced that the model excludes, so that sums and scores stay numbers."""
@@ -390,11 +391,11 @@ class SamplingSearch(Search):
         """The random number of this step, from [0, 1)."""
         return float(self._generator.random())
 
-    def pick(self, log_probs: Sequence[float], uniform: float, *, is_whole: bool) -> int | None:
+    def pick(self, log_probs: NDArray[np.float32], uniform: float, *, is_whole: bool) -> int | None:
         """The place of the token drawn among the most probable ones, by inverting the cumulative distribution.
 
         Args:
-            log_probs: The most probable tokens' log-probabilities at the wanted temperature, best first.
+            log_probs: (k,) the most probable tokens' log-probabilities at the wanted temperature, best first.
             uniform: Number from [0, 1).
             is_whole: Whether these are all tokens of the vocabulary.
 
@@ -402,7 +403,7 @@ class SamplingSearch(Search):
             The place in `log_probs`; None if the draw falls on a token beyond them, or they do not hold the top_p mass.
         """
         top_k, top_p = self.options.top_k, self.options.top_p
-        probs = np.exp(np.asarray(log_probs[:top_k], dtype=np.float64))
+        probs = np.exp(log_probs[:top_k], dtype=np.float64)
         cumulative = np.cumsum(probs)
         is_whole = is_whole or top_k is not None
         mass = float(cumulative[-1]) if is_whole else 1.0
@@ -702,29 +703,28 @@ def _distributions(placed: Sequence[_Placed[SamplingSearch]], logits: Tensor) ->
     if not placed:
         return None
     log_probs = _constrained_log_probs(placed, logits)
-    best = log_probs.amax(-1, keepdim=True)
-    _raise_if_not_finite(placed, best.isfinite().flatten().tolist())
-    # A tiny temperature must neither become 0 in float32 nor turn all tokens into -inf: so the best becomes 0 first.
+    _raise_if_not_finite(placed, log_probs.amax(-1).isfinite().tolist())
     temperatures = torch.tensor(
         [[max(place.search.options.temperature, MIN_TEMPERATURE)] for place in placed], device=logits.device
     )
-    return log_probs, ((log_probs - best) / temperatures).log_softmax(-1)
+    return log_probs, (log_probs / temperatures).log_softmax(-1)
 
 
 def _draw(placed: Sequence[_Placed[SamplingSearch]], log_probs: Tensor, tempered: Tensor) -> list[tuple[int, float]]:
     """Draws a token for each search: the token, and its log-probability at temperature 1."""
     value_tensor, id_tensor = candidates(tempered, max(place.search.num_candidates for place in placed))
-    values, ids = value_tensor.tolist(), id_tensor.tolist()
+    values, ids = value_tensor.cpu().numpy(), id_tensor.cpu().numpy()
     vocabulary_size = tempered.shape[1]
-    tokens = []
+    tokens: list[int] = []
     for row, place in enumerate(placed):
         uniform = place.search.next_uniform()
-        spot = place.search.pick(values[row], uniform, is_whole=len(ids[row]) == vocabulary_size)
-        if spot is None:
-            all_values, all_ids = candidates(tempered[row : row + 1], vocabulary_size)
-            spot = place.search.pick(all_values[0].tolist(), uniform, is_whole=True)
-            ids[row] = all_ids[0].tolist()
+        spot = place.search.pick(values[row], uniform, is_whole=ids.shape[1] == vocabulary_size)
+        if spot is not None:
+            tokens.append(int(ids[row, spot]))
+            continue
+        all_values, all_ids = candidates(tempered[row : row + 1], vocabulary_size)
+        spot = place.search.pick(all_values[0].cpu().numpy(), uniform, is_whole=True)
         assert spot is not None  # A whole row holds every draw.
-        tokens.append(ids[row][spot])
+        tokens.append(int(all_ids[0, spot]))
     chosen = torch.tensor(tokens, device=log_probs.device)
     return list(zip(tokens, log_probs.gather(1, chosen[:, None]).squeeze(1).tolist(), strict=True))
