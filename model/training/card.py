@@ -1,0 +1,153 @@
+"""Write a model's card from what was measured: the run's log, its evaluation, and the table of data sources.
+
+    python -m model.training.card runs/en-fr --scores scores.json --sources ../shared/data/sources.tsv \
+        --words model/training/en-fr.md --output model/pretrained/en-fr/MODEL_CARD.md
+
+The words (what the model is for, where it fails) are a person's; every number comes from a file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+
+def model_card(
+    words: str, config: dict[str, Any], log: list[dict[str, Any]], scores: dict[str, Any], sources: list[dict[str, str]]
+) -> str:
+    """Put the parts together.
+
+    Args:
+        words: Markdown that opens the card.
+        config: The checkpoint's ``config.json``.
+        log: The events of the run's ``log.jsonl``.
+        scores: The JSON of ``gossamer evaluate``.
+        sources: Rows of ``sources.tsv``.
+
+    Returns:
+        Markdown.
+    """
+    return "\n".join(
+        [
+            words.strip(),
+            "",
+            "## Scores",
+            "",
+            *_score_lines(scores),
+            "",
+            "## Training",
+            "",
+            *_training_lines(config, log),
+            "",
+            "## Data and attribution",
+            "",
+            *_source_lines(config["training"]["settings"]["data"]["sources"], log, sources),
+            "",
+        ]
+    )
+
+
+def _score_lines(scores: dict[str, Any]) -> list[str]:
+    lengths = list(dict.fromkeys(name for one in scores["sets"] for name in one["by_length"]))
+    lines = [
+        f"Revision `{scores['revision']}`, beam size {scores['options']['beam_size']}, every held-out set whole, "
+        "each line one sequence, references normalised as the training data are. BLEU by words of the source in the last columns.",
+        "",
+        _row(["set", "sentences", "BLEU", "chrF", *(f"{name} words" for name in lengths)]),
+        _row(["---", "---:", "---:", "---:", *["---:"] * len(lengths)]),
+    ]
+    for one in scores["sets"]:
+        cells = [one["by_length"].get(name) for name in lengths]
+        lines.append(
+            _row(
+                [one["name"], f"{one['sentences']:,}", f"{one['bleu']:.1f}", f"{one['chrf']:.1f}"]
+                + ["" if cell is None else f"{cell[1]:.1f}" for cell in cells]
+            )
+        )
+    signatures = ", ".join(f"`{signature}`" for signature in scores["signatures"].values())
+    return [*lines, "", f"sacreBLEU: {signatures}."]
+
+
+def _training_lines(config: dict[str, Any], log: list[dict[str, Any]]) -> list[str]:
+    training, shape = config["training"], config["model"]
+    settings = training["settings"]
+    start = log[0]
+    lines = [
+        f"- **Shape**: {start['parameters']:,} parameters; {shape['num_encoder_layers']} encoder and "
+        f"{shape['num_decoder_layers']} decoder layers, {shape['num_heads']} heads, width {shape['d_model']}, "
+        f"feed-forward {shape['d_ff']}, {shape['activation']}, {shape['norm']}-norm, {shape['positions']} positions, "
+        f"one vocabulary of {shape['target_vocab_size']:,} pieces for both languages.",
+        f"- **Command**: `gossamer train model/training/{settings['name']}.toml` (seed {settings['seed']}).",
+        f"- **Work**: {training['steps']:,} steps, {training['target_tokens']:,} target tokens, {training['hours']} "
+        "hours on two CPU cores that also did other work.",
+        f"- **Recipe**: {settings['optimizer']['name']}, peak learning rate "
+        f"{settings['optimizer']['learning_rate']}, warm-up {settings['warmup_steps']:,} steps, power-law decay, "
+        f"linear cool-down over the last {settings['cooldown_fraction']:.0%}; label smoothing "
+        f"{settings['label_smoothing']}, no dropout; averaged weights (decay {settings['ema_decay']} a step); products in {settings['precision']}.",
+        "",
+        "Curve, on the development set (averaged weights; loss is label-smoothed, nats a token; BLEU is greedy):",
+        "",
+        _row(["step", "target tokens", "loss, everyday", "BLEU, everyday", "loss, other", "BLEU, other"]),
+        _row(["---:"] * 6),
+    ]
+    for event in log:
+        if event["event"] == "dev" and event["step"] <= training["steps"]:
+            lines.append(
+                _row(
+                    [f"{event['step']:,}", f"{event['target_tokens']:,}"]
+                    + [f"{event[f'{kind}_{what}']:.2f}" for kind in ("everyday", "other") for what in ("loss", "bleu")]
+                )
+            )
+    return lines
+
+
+def _source_lines(weights: dict[str, float], log: list[dict[str, Any]], sources: list[dict[str, str]]) -> list[str]:
+    pairs = log[0]["pairs_by_source"]
+    lines = [
+        "Weight: how often each pair was seen in an epoch, on average.",
+        "",
+        _row(["source", "pairs", "weight", "licence", "attribution"]),
+        _row(["---", "---:", "---:", "---", "---"]),
+    ]
+    for row in sources:
+        name = row["source_name"]
+        if weights.get(name, 0.0) > 0.0:
+            lines.append(_row([name, f"{pairs[name]:,}", str(weights[name]), row["licence"], row["attribution"]]))
+    return lines
+
+
+def _row(cells: list[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def main() -> None:
+    """Read the files and write the card."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path, help="the run's folder")
+    for name, what in (
+        ("scores", "JSON of gossamer evaluate"),
+        ("sources", "sources.tsv of the data"),
+        ("words", "Markdown that opens the card"),
+        ("output", "the card"),
+    ):
+        parser.add_argument(f"--{name}", type=Path, required=True, help=what)
+    arguments = parser.parse_args()
+    log = [json.loads(line) for line in (arguments.run / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+    config = json.loads((arguments.run / "checkpoint" / "config.json").read_text(encoding="utf-8"))
+    with arguments.sources.open(encoding="utf-8", newline="") as file:
+        sources = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+    card = model_card(
+        arguments.words.read_text(encoding="utf-8"),
+        config,
+        log,
+        json.loads(arguments.scores.read_text(encoding="utf-8")),
+        sources,
+    )
+    arguments.output.write_text(card, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
