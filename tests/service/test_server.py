@@ -51,7 +51,7 @@ class Server:
                 return error.code, json.loads(error.read())
 
     def wait_until_ready(self):
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while self.get("/readyz")[0] != 200:
             assert time.monotonic() < deadline, self.errors
             time.sleep(0.05)

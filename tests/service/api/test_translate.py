@@ -294,8 +294,10 @@ def test_too_many_texts_are_refused_with_both_numbers(make_client):
 def test_a_body_over_the_limit_is_refused_by_what_is_announced(make_client):
     client = make_client(max_body_bytes=2048)
     response = post(client, text="a" * 2048)
+    announced = response.request.headers["content-length"]
     content = problem(response, 413, "body-too-large")
-    assert "at most 2048" in content["detail"]
+    assert content["detail"] == f"the body has {announced} bytes; at most 2048 are allowed"
+    assert response.headers["connection"] == "close"
 
 
 def test_a_body_over_the_limit_is_refused_by_what_comes(make_client):
