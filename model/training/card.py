@@ -54,7 +54,8 @@ def _score_lines(scores: dict[str, Any]) -> list[str]:
     lengths = list(dict.fromkeys(name for one in scores["sets"] for name in one["by_length"]))
     lines = [
         f"Revision `{scores['revision']}`, beam size {scores['options']['beam_size']}, every held-out set whole, "
-        "each line one sequence, references normalised as the training data are. BLEU by words of the source in the last columns.",
+        "each line one sequence, references normalised as the training data are. "
+        "BLEU by words of the source in the last columns.",
         "",
         _row(["set", "sentences", "BLEU", "chrF", *(f"{name} words" for name in lengths)]),
         _row(["---", "---:", "---:", "---:", *["---:"] * len(lengths)]),
@@ -86,7 +87,8 @@ def _training_lines(config: dict[str, Any], log: list[dict[str, Any]]) -> list[s
         f"- **Recipe**: {settings['optimizer']['name']}, peak learning rate "
         f"{settings['optimizer']['learning_rate']}, warm-up {settings['warmup_steps']:,} steps, power-law decay, "
         f"linear cool-down over the last {settings['cooldown_fraction']:.0%}; label smoothing "
-        f"{settings['label_smoothing']}, no dropout; averaged weights (decay {settings['ema_decay']} a step); products in {settings['precision']}.",
+        f"{settings['label_smoothing']}, no dropout; averaged weights "
+        f"(decay {settings['ema_decay']} a step); products in {settings['precision']}.",
         "",
         "Curve, on the development set (averaged weights; loss is label-smoothed, nats a token; BLEU is greedy):",
         "",
