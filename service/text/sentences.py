@@ -5,6 +5,7 @@ sentencex is lossless and knows abbreviations, quotes and many languages. What i
 - It splits inside words at `.`, `?` and `!` (`ASP.NET`, `foo.Bar()`, `https://x.org/a?B=C`).
 - Some abbreviations end a sentence (`Vol. 3`, `Apt. 5`), and in French a leading `M. Dupont`.
 - It takes quadratic time on unpaired quotes (87 s for 500,000 of them), and refuses lone surrogates.
+- It panics where a capital is followed by a white space of several bytes and a full stop (`A\u00a0.`).
 - It knows `fr`, but takes `fr-CA` and `FR` for an unknown language.
 """
 
@@ -19,6 +20,7 @@ MAX_CHUNK_CHARACTERS = 2_000
 """sentencex never sees more at once."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_UNUSUAL_SPACE = re.compile(r"[^\S ]")
 _WESTERN_MARK = re.compile(r"[.!?…:;)\]}\"'*_`]")
 
 # What stands before a name or a number, so that the sentence goes on whatever comes next.
@@ -46,7 +48,8 @@ def sentence_spans(line: str, language: str) -> list[tuple[int, int]]:
         sentence before it. Takes time linear in the length of the line.
     """
     language = re.split("[-_]", language, maxsplit=1)[0].lower()
-    text = _SURROGATE.sub("\ufffd", line)
+    # One character for one: the places stay.
+    text = _UNUSUAL_SPACE.sub(" ", _SURROGATE.sub("\ufffd", line))
     cuts = [0]
     for cut in _cuts(text, language):
         if cut < len(text) and _ends_sentence(text, cuts[-1], cut):
@@ -60,9 +63,7 @@ def _cuts(text: str, language: str) -> list[int]:
     start = 0
     while start < len(text):
         chunk = text[start : start + MAX_CHUNK_CHARACTERS]
-        sentences = sentencex.segment(language, chunk)
-        if "".join(sentences) != chunk:  # not seen yet; a sentence too long is better than lost text
-            sentences = [chunk]
+        sentences = _segment(chunk, language)
         ends = [start + length for length in accumulate(map(len, sentences))]
         start = ends[-1]
         if start < len(text):
@@ -73,6 +74,17 @@ def _cuts(text: str, language: str) -> list[int]:
                 start -= len(sentences[-1])
         cuts += ends
     return cuts
+
+
+def _segment(chunk: str, language: str) -> list[str]:
+    try:
+        sentences: list[str] = sentencex.segment(language, chunk)
+    except BaseException as error:  # a panic in its Rust code is no Exception
+        if type(error).__module__ != "pyo3_runtime":
+            raise
+        sentences = []
+    # Neither a panic nor a loss has been seen again; a sentence too long is better than either.
+    return sentences if "".join(sentences) == chunk else [chunk]
 
 
 def _ends_sentence(text: str, start: int, cut: int) -> bool:

@@ -59,6 +59,33 @@ def test_a_sentence_longer_than_a_chunk_stays_whole():
     assert split(long + "ends. Next one.") == [long + "ends. ", "Next one."]
 
 
+@pytest.mark.parametrize("space", ["\xa0", "\u2009", "\u3000", "\t"])
+def test_white_space_of_several_bytes_does_no_harm(space):
+    # sentencex alone panics, which is no Exception in Python
+    assert split(f"Plan A{space}. Then{space}go.{space}Bye.") == [f"Plan A{space}. ", f"Then{space}go.{space}", "Bye."]
+
+
+def test_a_panic_or_a_loss_in_the_library_loses_no_text(monkeypatch):
+    panic = type("PanicException", (BaseException,), {"__module__": "pyo3_runtime"})
+
+    def broken(language, text):
+        raise panic
+
+    monkeypatch.setattr("sentencex.segment", broken)
+    assert split("One. Two.") == ["One. Two."]
+    monkeypatch.setattr("sentencex.segment", lambda language, text: ["One."])
+    assert split("One. Two.") == ["One. Two."]
+
+
+def test_interrupts_pass_through(monkeypatch):
+    def interrupted(language, text):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sentencex.segment", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        split("One. Two.")
+
+
 @pytest.mark.parametrize("part", ["\u201c", "'", "(", "a. ", "!?", "[1] "])
 def test_hostile_lines_take_bounded_time(part):
     line = part * (50_000 // len(part))
@@ -68,7 +95,10 @@ def test_hostile_lines_take_bounded_time(part):
 
 
 @settings(deadline=None)  # machines are shared
-@given(st.text(st.characters() | st.sampled_from(" .!?'\"\u201c\u201dMr(")), st.sampled_from(["en", "fr", "zz", ""]))
+@given(
+    st.text(st.characters() | st.sampled_from(" .!?'\"\u201c\u201dMr(\xa0\u2009")),
+    st.sampled_from(["en", "fr", "zz", ""]),
+)
 def test_spans_cover_any_line(line, language):
     spans = sentence_spans(line, language)
     assert "".join(line[start:end] for start, end in spans) == line
