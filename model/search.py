@@ -403,22 +403,18 @@ class SamplingSearch(Search):
             The place in `log_probs`; None if the draw falls on a token beyond them, or they do not hold the top_p mass.
         """
         top_k, top_p = self.options.top_k, self.options.top_p
-        probs = np.exp(log_probs[:top_k], dtype=np.float64)
-        cumulative = np.cumsum(probs)
+        cumulative = np.cumsum(np.exp(log_probs[:top_k], dtype=np.float64))
         is_whole = is_whole or top_k is not None
         mass = float(cumulative[-1]) if is_whole else 1.0
-        num_kept = int(np.count_nonzero(probs))
         if top_p is not None:
             if not is_whole and cumulative[-1] < top_p:
                 return None
             # A token stays if the better ones alone do not hold the mass: the smallest set that does.
-            num_kept = min(num_kept, 1 + int(np.count_nonzero(cumulative[:-1] < top_p * mass)))
-            mass = float(cumulative[num_kept - 1])
-            is_whole = True
+            mass = float(cumulative[np.count_nonzero(cumulative[:-1] < top_p * mass)])
+        # uniform < 1, so uniform * mass < mass in floating point too: the place is always within what was kept, and
+        # never on a token of probability 0.
         place = int(np.searchsorted(cumulative, uniform * mass, side="right"))
-        if place < num_kept:
-            return place
-        return num_kept - 1 if is_whole else None  # Rounding may lead past the last one.
+        return place if place < len(cumulative) else None
 
     def select(self, token: int, value: float) -> SearchStep:
         """Takes the token drawn; `value` is its log-probability with penalties, at temperature 1."""

@@ -452,7 +452,7 @@ def test_impossible_tokens_are_never_drawn():
     log_probs = np.array(
         [math.log(0.5), math.log(0.4999999), -math.inf], dtype=np.float32
     )  # Rounding leaves a gap below 1.
-    assert search.pick(log_probs, 1 - 1e-12, is_whole=True) == 1
+    assert search.pick(log_probs, 1 - 2**-53, is_whole=True) == 1
 
 
 def test_each_token_owns_the_half_open_interval_of_its_mass():
