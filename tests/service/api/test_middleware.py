@@ -91,8 +91,8 @@ def test_outcomes(status, outcome):
 # --- clients that go away ---------------------------------------------------------------------------------------------
 
 
-async def call(app, body, *, gone):
-    """Posts to the app as a server would; the client goes away when `gone` is set."""
+async def call(app, body, *, gone, state=None, is_slow=False):
+    """Posts to the app as a server would; the client goes away when `gone` is set, and a slow one reads nothing."""
     sent, parts = [], [{"type": "http.request", "body": body, "more_body": False}]
 
     async def receive():
@@ -103,6 +103,8 @@ async def call(app, body, *, gone):
 
     async def send(message):
         sent.append(message)
+        if is_slow and message["type"] == "http.response.body":
+            await asyncio.Event().wait()
 
     scope = {
         "type": "http",
@@ -117,7 +119,7 @@ async def call(app, body, *, gone):
         "headers": [(b"content-type", b"application/json"), (b"host", b"test")],
         "client": ("test", 1),
         "server": ("test", 80),
-        "state": {},
+        "state": {} if state is None else state,
     }
     await asyncio.wait_for(app(scope, receive, send), 5)
     return sent
@@ -140,8 +142,9 @@ def test_a_client_that_goes_away_frees_the_engine(body):
     asyncio.run(scenario())
 
 
-def test_a_client_that_goes_away_in_the_midst_of_a_stream_ends_it():
-    closed = []
+@pytest.mark.parametrize("is_slow", [False, True])
+def test_a_client_that_goes_away_in_the_midst_of_a_stream_ends_it(is_slow):
+    closed, state = [], {}
 
     async def endless():
         try:
@@ -154,12 +157,13 @@ def test_a_client_that_goes_away_in_the_midst_of_a_stream_ends_it():
     async def scenario():
         gone = asyncio.Event()
         asyncio.get_running_loop().call_later(0.05, gone.set)
-        sent = await call(EventStream(endless()), b"", gone=gone)
+        sent = await call(EventStream(endless()), b"", gone=gone, state=state, is_slow=is_slow)
         assert sent[0]["type"] == "http.response.start"
         assert len(sent) > 1
+        assert closed == [True]
 
     asyncio.run(scenario())
-    assert closed == [True]
+    assert state == {"outcome": "cancelled"}
 
 
 def test_a_client_that_goes_away_while_it_sends_is_no_error(engine):
