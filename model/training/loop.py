@@ -45,8 +45,9 @@ logger = logging.getLogger(__name__)
 _STATE_FILE = "state.pt"
 _TOKENIZER_FILE = "tokenizer.model"
 # Settings that may change between a stop and a resume: none of them alters what a step computes
-# from its inputs, only when the run ends or reports.
+# from its inputs, only when the run ends or reports, and what data come next.
 _FREE_ON_RESUME = {
+    "data",
     "total_steps", "cooldown_fraction", "log_every", "evaluate_every", "checkpoint_every_seconds", "dev_sentences",
     "threads", "compile",
 }  # fmt: skip
@@ -207,6 +208,10 @@ class Trainer:
             for average, saved in zip(self.average.averages, state["averages"], strict=True):
                 average.copy_(saved)
         self.position = Position(**state["position"])
+        if state["settings"]["data"] != _comparable(self.settings)["data"]:
+            # Another mixture has other batches: an epoch of it begins.
+            self.position.epoch += 1
+            self.position.epoch_step = 0
         return True
 
     # -- steps

@@ -87,6 +87,18 @@ def test_a_state_of_other_settings_is_refused_with_both_values(corpus_folder, tm
         other.resume()
 
 
+def test_a_run_may_go_on_with_other_data_from_the_start_of_an_epoch(corpus_folder, tmp_path):
+    settings = tiny_settings(corpus_folder, total_steps=3)
+    stopped = train(settings, tmp_path)
+    assert stopped.position.epoch_step == 3
+    other = dataclasses.replace(settings.data, sources={"tatoeba": 1.0, "stories": 0.2})
+    resumed = Trainer(dataclasses.replace(settings, data=other), tmp_path, ALONE)
+    assert resumed.resume()
+    assert (resumed.position.step, resumed.position.epoch, resumed.position.epoch_step) == (3, 1, 0)
+    for mine, theirs in zip(stopped.model.parameters(), resumed.model.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
+
+
 def test_a_tiny_model_learns_50_pairs_by_heart(tmp_path):
     write_corpus(tmp_path, num_pairs=50)
     settings = tiny_settings(
