@@ -13,6 +13,9 @@ Activation = Literal["relu", "gelu", "swish"]
 PositionKind = Literal["sinusoidal", "learned", "rotary"]
 SinusoidLayout = Literal["interleaved", "halves"]
 
+Precision = Literal["auto", "float32", "int8"]
+"""Number format of a model's matrices when it translates; "auto" is the fastest that the processor offers."""
+
 
 class ConfigError(ValueError):
     """A configuration that no model can be built from; the message names the field."""

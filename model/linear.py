@@ -41,6 +41,22 @@ class Linear(nn.Module):
         """Whether the weight is held in int8."""
         return self._packed is not None
 
+    @property
+    def input_levels(self) -> int:
+        """Steps from 0 to a row's largest magnitude that inputs are rounded to; 0 = they are not rounded."""
+        return self._levels if self.is_quantized else 0
+
+    def effective_weight(self) -> Tensor:
+        """The numbers that inputs are multiplied by, (out_features, in_features): in int8 the rounded ones, as floats.
+
+        With :attr:`input_levels` and the bias they are all that is needed to repeat :meth:`forward` by hand.
+        """
+        if self.weight is not None:
+            return self.weight
+        rounded, _ = torch.ops.quantized.linear_unpack(self._packed)
+        weight: Tensor = rounded.dequantize()
+        return weight
+
     def quantize(self, reduce_range: bool | None = None) -> None:
         """Hold the weight in int8 from now on; there is no way back.
 
@@ -78,6 +94,18 @@ class Linear(nn.Module):
             inputs / ranges, 1.0 / self._levels, self._levels + 1, self._packed
         )
         return product.mul_(ranges) if self.bias is None else torch.addcmul(self.bias, product, ranges)
+
+
+def has_int8_kernels() -> bool:
+    """Whether :meth:`Linear.quantize` works here: tried on a tiny weight, since torch has no other way to tell."""
+    probe = Linear(8, 8, bias=False)
+    nn.init.zeros_(probe.weight)  # type: ignore[arg-type]
+    try:
+        probe.quantize()
+        probe(torch.zeros(1, 8))
+    except RuntimeError:
+        return False
+    return True
 
 
 def _has_vnni() -> bool:

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from model.config import TransformerConfig
+from model.config import Precision, TransformerConfig
 from model.decoder import Decoder
 from model.encoder import Encoder
 from model.kv_cache import DecoderState, SelfAttentionCache
 from model.layers import Embedding
-from model.linear import Linear
+from model.linear import Linear, has_int8_kernels
 
 
 @dataclass(frozen=True)
@@ -95,6 +95,15 @@ class Transformer(nn.Module):
         bound = math.sqrt(6.0 / (fan_in + fan_out))
         weight.uniform_(-bound, bound, generator=generator)
 
+    def set_precision(self, precision: Precision) -> None:
+        """Choose the number format of the matrices; "auto" is int8 where torch has the kernels, else float32.
+
+        Raises:
+            Int8Unavailable: When int8 was asked for and torch has no kernel for this processor.
+        """
+        if precision == "int8" or (precision == "auto" and has_int8_kernels()):
+            self.quantize()
+
     def quantize(self) -> None:
         """Hold every matrix but the embeddings in int8 from now on, for a CPU; there is no way back.
 
@@ -106,6 +115,11 @@ class Transformer(nn.Module):
         for module in self.modules():
             if isinstance(module, Linear):
                 module.quantize()
+
+    @property
+    def is_quantized(self) -> bool:
+        """Whether :meth:`quantize` was called."""
+        return self.output.is_quantized
 
     def num_parameters(self) -> int:
         """Trained numbers, shared ones counted once."""

@@ -134,7 +134,9 @@ def _make_engine(settings: Settings, folders: Sequence[Path]) -> Engine:
         from model.checkpoint import load_checkpoint
         from service.engine.runner import Runner
 
-        return Runner([load_checkpoint(folder) for folder in folders], limits, settings.torch_threads)
+        return Runner(
+            [load_checkpoint(folder) for folder in folders], limits, settings.torch_threads, settings.precision
+        )
 
     return AsyncEngine(make_runner, limits)
 

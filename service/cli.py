@@ -46,6 +46,14 @@ class LogLevel(StrEnum):
     error = "error"
 
 
+class PrecisionName(StrEnum):
+    """Number formats, for the option."""
+
+    auto = "auto"
+    float32 = "float32"
+    int8 = "int8"
+
+
 ModelOption = Annotated[
     Path | None, typer.Option("--model", "-m", help="Checkpoint folder. Default: the model that comes with Gossamer.")
 ]
@@ -177,6 +185,9 @@ def evaluate(
     ],
     model: ModelOption = None,
     beam_size: BeamOption = 4,
+    precision: Annotated[
+        PrecisionName, typer.Option(help="Number format of the matrices; auto is what the server uses.")
+    ] = PrecisionName.auto,
     limit: Annotated[int | None, typer.Option(min=1, help="Score only the first so many pairs of each set.")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the scores to this JSON file.")] = None,
 ) -> None:
@@ -188,7 +199,14 @@ def evaluate(
     try:
         from model.training.evaluation import main
 
-        main(model or _only_model(_settings()), data, options=options, limit=limit, output=output)
+        main(
+            model or _only_model(_settings()),
+            data,
+            options=options,
+            precision=precision.value,
+            limit=limit,
+            output=output,
+        )
     except ModuleNotFoundError as error:
         _fail_without_package(error)
     except (ValueError, OSError) as error:
@@ -231,9 +249,11 @@ def _load(folder: Path) -> Checkpoint:
     from model.checkpoint import CheckpointError, load_checkpoint
 
     try:
-        return load_checkpoint(folder)
+        checkpoint = load_checkpoint(folder)
     except CheckpointError as error:
         _fail(str(error), EXIT_USAGE)
+    checkpoint.model.set_precision("auto")  # as the server does, so that both say the same
+    return checkpoint
 
 
 def _file_blocks(paths: Iterable[Path]) -> Iterator[str]:

@@ -18,6 +18,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
+from model.config import Precision
 from service.engine.limits import EngineLimits, InvalidLimits
 
 ENV_PREFIX = "GOSSAMER_"
@@ -103,6 +104,9 @@ class Settings(BaseSettings):
         description="A target without a limit of its own may be this many times as long as its source ...",
     )
     extra_target_tokens: int = Field(_ENGINE.extra_target_tokens, ge=1, description="... and this many tokens more.")
+    precision: Precision = Field(
+        "auto", description="Number format of the matrices: `float32`, `int8`, or `auto` for the fastest there is."
+    )
     torch_threads: int | None = Field(
         None, ge=1, le=1024, description="Threads that PyTorch computes with. Unset: PyTorch decides."
     )

@@ -53,7 +53,8 @@ def model_card(
 def _score_lines(scores: dict[str, Any]) -> list[str]:
     lengths = list(dict.fromkeys(name for one in scores["sets"] for name in one["by_length"]))
     lines = [
-        f"Revision `{scores['revision']}`, beam size {scores['options']['beam_size']}, every held-out set whole, "
+        f"Revision `{scores['revision']}`, {scores['precision']}, beam size {scores['options']['beam_size']}, "
+        "every held-out set whole, "
         "each line one sequence, references normalised as the training data are. "
         "BLEU by words of the source in the last columns.",
         "",

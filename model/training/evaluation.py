@@ -18,6 +18,7 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
 from model.checkpoint import Checkpoint, load_checkpoint
+from model.config import Precision
 from model.decoding import DecodingOptions
 from model.generation import forbidden_outputs, generate, translate_texts
 from model.tokenizer import Tokenizer
@@ -169,7 +170,13 @@ def metric_signatures() -> dict[str, str]:
 
 
 def main(
-    model_folder: Path, data: list[Path], *, options: DecodingOptions, limit: int | None, output: Path | None
+    model_folder: Path,
+    data: list[Path],
+    *,
+    options: DecodingOptions,
+    precision: Precision,
+    limit: int | None,
+    output: Path | None,
 ) -> list[SetScores]:
     """Score a checkpoint on held-out sets, with a table for people and JSON for programs.
 
@@ -177,6 +184,7 @@ def main(
         model_folder: The checkpoint.
         data: Data files, or folders of ``*.tsv`` and ``*.tsv.gz``.
         options: How to search.
+        precision: Number format of the matrices.
         limit: Score only the first so many pairs of each set.
         output: Where the JSON goes; None writes none.
 
@@ -188,6 +196,7 @@ def main(
         CheckpointError: When the model cannot be loaded.
     """
     checkpoint = load_checkpoint(model_folder)
+    checkpoint.model.set_precision(precision)
     console = Console()
     results = []
     for path in _data_files(data):
@@ -206,6 +215,7 @@ def main(
         facts = {
             "model": checkpoint.name,
             "revision": checkpoint.revision,
+            "precision": "int8" if checkpoint.model.is_quantized else "float32",
             "options": dataclasses.asdict(options),
             "signatures": signatures,
             "sets": [dataclasses.asdict(scores) for scores in results],

@@ -35,6 +35,7 @@ _OK_EXAMPLE = {"application/json": {"example": {"status": "ok"}}}
                                 "revision": "0123456789abcdef",
                                 "source": "en",
                                 "target": "fr",
+                                "precision": "int8",
                                 "max_source_tokens": 512,
                                 "max_target_tokens": 512,
                             }
@@ -59,6 +60,7 @@ async def list_models(services: ServicesDep) -> Response:
                     revision=info.revision,
                     source=info.source_language,
                     target=info.target_language,
+                    precision=info.precision,
                     max_source_tokens=info.max_source_tokens,
                     max_target_tokens=info.max_target_tokens,
                 )

@@ -153,6 +153,7 @@ class Model(BaseModel):
     revision: str
     source: str
     target: str
+    precision: str
     max_source_tokens: int
     max_target_tokens: int
 

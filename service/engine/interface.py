@@ -36,6 +36,7 @@ class ModelInfo:
         source_language: Code of the language it reads.
         target_language: Code of the language it writes.
         revision: Changes whenever the weights or the tokenizer do.
+        precision: Number format of its matrices, "float32" or "int8".
         source_vocab_size: Source ids are below it.
         target_vocab_size: Target ids are below it.
         eos_id: Ends every source.
@@ -48,6 +49,7 @@ class ModelInfo:
     source_language: str
     target_language: str
     revision: str
+    precision: str
     source_vocab_size: int
     target_vocab_size: int
     eos_id: int

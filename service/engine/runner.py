@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from model.checkpoint import Checkpoint
+from model.config import Precision
 from model.decoding import DecodingOptions
 from model.generation import forbidden_outputs
 from model.kv_cache import DecoderState
@@ -158,17 +159,27 @@ class Runner:
         checkpoints: The models; their names differ.
         limits: The longest sources and targets.
         num_threads: Threads that torch computes with; None leaves it as it is.
+        precision: Number format of the matrices, see `Transformer.set_precision`; changes the models in place.
 
     Raises:
         ValueError: Two checkpoints have one name, or there is none.
+        Int8Unavailable: int8 was asked for, and torch has no kernels for this processor.
     """
 
-    def __init__(self, checkpoints: Sequence[Checkpoint], limits: EngineLimits, num_threads: int | None = None) -> None:
+    def __init__(
+        self,
+        checkpoints: Sequence[Checkpoint],
+        limits: EngineLimits,
+        num_threads: int | None = None,
+        precision: Precision = "float32",
+    ) -> None:
         names = [checkpoint.name for checkpoint in checkpoints]
         if not names or len(set(names)) < len(names):
             raise ValueError(f"models need names of their own, and there must be one; given: {names}")
         if num_threads is not None:
             torch.set_num_threads(num_threads)
+        for checkpoint in checkpoints:
+            checkpoint.model.set_precision(precision)
         self._limits = limits
         self._batches = {checkpoint.name: _Batch(checkpoint) for checkpoint in checkpoints}
 
@@ -275,6 +286,7 @@ def _model_info(checkpoint: Checkpoint, limits: EngineLimits) -> ModelInfo:
         source_language=checkpoint.source_language,
         target_language=checkpoint.target_language,
         revision=checkpoint.revision,
+        precision="int8" if checkpoint.model.is_quantized else "float32",
         source_vocab_size=config.source_vocab_size,
         target_vocab_size=config.target_vocab_size,
         eos_id=config.eos_id,

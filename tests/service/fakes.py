@@ -27,6 +27,7 @@ FAKE_MODEL = ModelInfo(
     source_language="en",
     target_language="fr",
     revision="fake",
+    precision="float32",
     source_vocab_size=8000,
     target_vocab_size=8000,
     eos_id=3,

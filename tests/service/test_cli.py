@@ -29,7 +29,10 @@ def run(monkeypatch):
 
 @pytest.fixture(scope="module")
 def checkpoint():
-    return load_checkpoint(TINY)
+    """As the commands load it."""
+    checkpoint = load_checkpoint(TINY)
+    checkpoint.model.set_precision("auto")
+    return checkpoint
 
 
 @pytest.mark.parametrize("command", [[], ["serve"], ["translate"], ["train"], ["evaluate"]])
@@ -160,7 +163,7 @@ def test_evaluate_passes_its_options_on(run, called):
     assert calls == [
         (
             (Path("m"), [Path("a.tsv.gz"), Path("b")]),
-            {"options": DecodingOptions(beam_size=2), "limit": 5, "output": Path("s.json")},
+            {"options": DecodingOptions(beam_size=2), "precision": "auto", "limit": 5, "output": Path("s.json")},
         )
     ]
 

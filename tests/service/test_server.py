@@ -84,6 +84,7 @@ def server():
 def best():
     """What the model says of a sentence, without a server."""
     checkpoint = load_checkpoint(TINY)
+    checkpoint.model.set_precision("auto")
     return lambda text: translate_texts(checkpoint, [text], DecodingOptions())[0].strip()
 
 

@@ -95,6 +95,7 @@ def test_models_are_listed(make_client, engine):
                 "revision": "fake",
                 "source": "en",
                 "target": target,
+                "precision": "float32",
                 "max_source_tokens": 512,
                 "max_target_tokens": 512,
             }

@@ -19,6 +19,7 @@ INFO = ModelInfo(
     source_language="en",
     target_language="fr",
     revision="r",
+    precision="float32",
     source_vocab_size=100,
     target_vocab_size=100,
     eos_id=EOS,

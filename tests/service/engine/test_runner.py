@@ -16,6 +16,7 @@ from model.checkpoint import Checkpoint, load_checkpoint
 from model.config import TransformerConfig
 from model.decoding import DecodingOptions
 from model.generation import forbidden_outputs, generate, target_limit
+from model.linear import has_int8_kernels
 from model.transformer import Transformer
 from service.engine.limits import EngineLimits
 from service.engine.request import EngineRequest, SequenceRequest, TokensEvent
@@ -359,6 +360,21 @@ def test_learned_positions_limit_what_a_model_takes():
     loop.submit("r", SequenceRequest((*[5] * 19, EOS), DecodingOptions(min_target_tokens=20)))
     loop.run()
     assert len(loop.tokens("r")[0]) == 20
+
+
+@pytest.mark.parametrize(
+    ("precision", "kernels", "held"),
+    [("float32", True, "float32"), ("int8", True, "int8"), ("auto", True, "int8"), ("auto", False, "float32")],
+)
+def test_precision_is_as_asked_or_as_the_processor_can(precision, kernels, held, monkeypatch):
+    if kernels and not has_int8_kernels():
+        pytest.skip("torch has no int8 kernels for this processor")
+    monkeypatch.setattr("model.transformer.has_int8_kernels", lambda: kernels)
+    checkpoint = load_checkpoint(TINY_CHECKPOINT)
+    runner = Runner([checkpoint], LIMITS, precision=precision)
+    assert runner.models()[0].precision == held
+    assert checkpoint.model.is_quantized == (held == "int8")
+    runner.warm_up()
 
 
 def test_whole_engine_on_a_checkpoint_from_disk():
