@@ -12,6 +12,7 @@ sentencex is lossless and knows abbreviations, quotes and many languages. What i
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from itertools import accumulate
 
 import sentencex
@@ -65,13 +66,18 @@ def _cuts(text: str, language: str) -> list[int]:
         chunk = text[start : start + MAX_CHUNK_CHARACTERS]
         sentences = _segment(chunk, language)
         ends = [start + length for length in accumulate(map(len, sentences))]
-        start = ends[-1]
-        if start < len(text):
-            # The chunk's last sentence goes on in the next chunk. It is read again from its beginning, unless that
-            # were more than half of the chunk.
-            ends.pop()
-            if len(sentences[-1]) <= len(chunk) // 2:
-                start -= len(sentences[-1])
+        chunk_end = start + len(chunk)
+        if chunk_end == len(text):
+            return cuts + ends
+        # What follows the chunk may change its ends (by closing a quotation), so only those in its first half count,
+        # and from there it is read again; one more counts if less than a quarter would be done. The chunk's own end
+        # is the end of no sentence.
+        num_sure = bisect_right(ends, start + len(chunk) // 2)
+        quarter = start + len(chunk) // 4
+        if num_sure == 0 or ends[num_sure - 1] < quarter:
+            num_sure += 1
+        ends = ends[: min(num_sure, len(ends) - 1)]
+        start = ends[-1] if ends and ends[-1] >= quarter else chunk_end
         cuts += ends
     return cuts
 

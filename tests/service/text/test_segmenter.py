@@ -73,6 +73,13 @@ def test_text_around_emoji_is_translated():
     assert translated(segment("I love this song 🎵 and you. 👍")) == "I LOVE THIS SONG 🎵 AND YOU. 👍"
 
 
+@pytest.mark.parametrize("line_break", ["\n", "\r\n", *"\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"])
+def test_every_kind_of_line_break_ends_a_segment(line_break):
+    document = segment(f"one{line_break}two")
+    assert texts(document) == ["one", "two"]
+    assert document.gaps() == ["", line_break, ""]
+
+
 def test_lines_are_never_joined():
     assert texts(segment("The train that leaves\nat noon is late.")) == ["The train that leaves", "at noon is late."]
 

@@ -1,6 +1,7 @@
 import time
 
 import pytest
+import sentencex
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -36,6 +37,12 @@ def test_english_sentences(marked):
 
 
 @pytest.mark.parametrize("language", ["fr", "fr-CA", "FR", "fr_FR"])
+def test_a_language_is_known_by_any_of_its_codes(language):
+    assert split("Il habite av. Foch. Oui.", language) == ["Il habite av. Foch. ", "Oui."]
+    assert split("Il habite av. Foch. Oui.", "en") == ["Il habite av. ", "Foch. ", "Oui."]
+
+
+@pytest.mark.parametrize("language", ["fr", "fr-CA"])
 def test_french_titles_do_not_end_a_sentence(language):
     assert split("M. Dupont est là. Mme. Petit aussi.", language) == ["M. Dupont est là. ", "Mme. Petit aussi."]
 
@@ -52,6 +59,16 @@ def test_sentences_are_found_across_the_borders_of_chunks():
     sentence = "On this day the man bought some apples and went home. "
     line = sentence * (3 * MAX_CHUNK_CHARACTERS // len(sentence))
     assert set(split(line)) == {sentence}
+
+
+def test_a_quotation_across_the_border_of_chunks_stays_whole():
+    filler = "a" * (MAX_CHUNK_CHARACTERS - 25)
+    quotation = 'He said "Stop it. Go now. Leave me." and left. '
+    assert split(f"{filler}. {quotation}Then he came.") == [f"{filler}. ", quotation, "Then he came."]
+
+
+def test_lone_surrogates_do_no_harm():
+    assert split("One \ud800. Two.") == ["One \ud800. ", "Two."]
 
 
 def test_a_sentence_longer_than_a_chunk_stays_whole():
@@ -86,12 +103,39 @@ def test_interrupts_pass_through(monkeypatch):
         split("One. Two.")
 
 
-@pytest.mark.parametrize("part", ["\u201c", "'", "(", "a. ", "!?", "[1] "])
+@pytest.mark.parametrize("part", ["\u201c", "'", "(", "a. ", "!?", "[1] ", '". ', '"a. ', '"Go. On." '])
 def test_hostile_lines_take_bounded_time(part):
     line = part * (50_000 // len(part))
     started = time.perf_counter()
     sentence_spans(line, "en")
     assert time.perf_counter() - started < 5  # sentencex alone: up to a minute, growing with the square
+
+
+@pytest.mark.parametrize("part", ["! '\u201d\xab \"A'(! \") \"''\"! ()('bA! )) \u201c", '". ', "a", "a. ", "A b. "])
+def test_no_line_is_read_more_than_four_times(monkeypatch, part):
+    line = (part * 40_000)[:40_000]
+    chunks = []
+    segment = sentencex.segment
+    monkeypatch.setattr(sentencex, "segment", lambda language, text: chunks.append(text) or segment(language, text))
+    sentence_spans(line, "en")
+    assert sum(map(len, chunks)) <= 4 * len(line)
+
+
+def test_a_line_is_read_a_few_times_whatever_the_library_says(monkeypatch):
+    line, chunks = "a" * 40_000, []
+
+    def segment(language, text):
+        chunks.append(text)
+        return [text[:1], text[1:]]
+
+    monkeypatch.setattr(sentencex, "segment", segment)
+    sentence_spans(line, "en")
+    assert sum(map(len, chunks)) <= 4 * len(line)
+
+
+def test_a_short_sentence_before_a_long_one_hides_no_other():
+    sentences = ["Short one. ", "word " * (MAX_CHUNK_CHARACTERS // 7) + "ends. ", *["Then more. "] * 300, "End."]
+    assert split("".join(sentences)) == sentences
 
 
 @settings(deadline=None)  # machines are shared

@@ -20,6 +20,7 @@ def test_clause_punctuation_is_the_best_break():
 
 def test_white_space_is_the_next_best_and_the_last_two_windows_are_balanced():
     assert split("a b c d e f g h i", 8) == ["a b c d ", "e f g h i"]
+    assert split("aaaa bbbb cccc dddd", 15, len) == ["aaaa bbbb ", "cccc dddd"]
 
 
 def test_without_any_space_the_break_is_anywhere():
