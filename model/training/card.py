@@ -14,6 +14,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from model.training import names
+
 
 def model_card(
     words: str, config: dict[str, Any], log: list[dict[str, Any]], scores: dict[str, Any], sources: list[dict[str, str]]
@@ -108,17 +110,18 @@ def _training_lines(config: dict[str, Any], log: list[dict[str, Any]]) -> list[s
 
 
 def _source_lines(weights: dict[str, float], log: list[dict[str, Any]], sources: list[dict[str, str]]) -> list[str]:
-    pairs = log[0]["pairs_by_source"]
+    pairs = next(event for event in reversed(log) if "pairs_by_source" in event)["pairs_by_source"]
+    rows = {row["source_name"]: row for row in sources}
+    rows[names.SOURCE] = {**rows[names.BASE], "licence": f"as {names.BASE}", "attribution": "made from it by names.py"}
     lines = [
         "Weight: how often each pair was seen in an epoch, on average.",
         "",
         _row(["source", "pairs", "weight", "licence", "attribution"]),
         _row(["---", "---:", "---:", "---", "---"]),
     ]
-    for row in sources:
-        name = row["source_name"]
-        if weights.get(name, 0.0) > 0.0:
-            lines.append(_row([name, f"{pairs[name]:,}", str(weights[name]), row["licence"], row["attribution"]]))
+    for name, weight in weights.items():
+        row = rows[name]
+        lines.append(_row([name, f"{pairs[name]:,}", str(weight), row["licence"], row["attribution"]]))
     return lines
 
 

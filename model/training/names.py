@@ -20,7 +20,7 @@ from pathlib import Path
 from model.training.data import SentencePair, read_pairs
 
 SOURCE = "tatoeba-names"
-_EVERYDAY = "tatoeba"
+BASE = "tatoeba"
 _REPLACED = re.compile(r"\bTom\b")
 _CAPITALISED = re.compile(r"\b[BCDFGJKLMNPQRSTVWXZ][a-zà-ÿ]{2,}\b")
 _ONSETS = ("b", "bl", "br", "c", "ch", "d", "dr", "f", "g", "gr", "j", "k", "kr", "l", "m", "n", "p", "r", "s", "sh",
@@ -64,7 +64,7 @@ def main() -> None:
     parser.add_argument("output", type=Path)
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
-    pairs = [pair for pair in read_pairs(arguments.corpus) if pair.source_name == _EVERYDAY]
+    pairs = [pair for pair in read_pairs(arguments.corpus) if pair.source_name == BASE]
     with gzip.open(arguments.output, "wt", encoding="utf-8") as file:
         for pair in renamed_pairs(pairs, shared_names(pairs), arguments.seed):
             file.write(f"{pair.source_name}\t{pair.first}\t{pair.second}\n")
