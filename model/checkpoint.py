@@ -6,12 +6,13 @@ checkpoint.model, checkpoint.tokenizer, checkpoint.revision
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
 import shutil
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,14 +29,18 @@ from model.description import (
     WEIGHTS_FILE,
     CheckpointError,
     Description,
+    SentencePieceFiles,
     describe,
+    open_tokenizer,
     parse_description,
     read_file,
 )
-from model.tokenizer import TextTokenizer, Tokenizer, TokenizerModelError
+from model.tokenizer import TextTokenizer
 from model.transformer import Transformer
 
-__all__ = ["Checkpoint", "CheckpointError", "describe", "load_checkpoint", "save_checkpoint"]
+__all__ = ["Checkpoint", "CheckpointError", "describe", "load_checkpoint", "save_checkpoint", "write_checkpoint"]
+
+_TOKENIZER_FILE = "tokenizer.model"
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,7 @@ class Checkpoint:
         tokenizer: Fits the model's vocabulary and special ids.
         revision: 16 hexadecimal digits that change when any byte of configuration, weights or tokenizer does.
         training: Facts about the training, as the trainer wrote them.
+        max_source_tokens: The longest source that it was made for, eos included; None if that is not known.
     """
 
     name: str
@@ -61,6 +67,7 @@ class Checkpoint:
     tokenizer: TextTokenizer
     revision: str
     training: Mapping[str, Any]
+    max_source_tokens: int | None = None
 
 
 def load_checkpoint(
@@ -81,9 +88,8 @@ def load_checkpoint(
         describe(folder)  # says what is there instead
     config_bytes = read_file(folder / CONFIG_FILE)
     description = parse_description(config_bytes, folder / CONFIG_FILE)
-    tokenizer_path = folder / description.tokenizer_file
-    tokenizer_bytes = read_file(tokenizer_path)
-    tokenizer = _load_tokenizer(tokenizer_path, description.config)
+    tokenizer_bytes = [read_file(folder / file) for file in description.tokenizer.files]
+    tokenizer = open_tokenizer(folder, description)
     weights_bytes = read_file(folder / WEIGHTS_FILE)
     model = _load_model(weights_bytes, folder / WEIGHTS_FILE, description.config, device, dtype)
     return Checkpoint(
@@ -93,8 +99,9 @@ def load_checkpoint(
         config=description.config,
         model=model,
         tokenizer=tokenizer,
-        revision=_revision(config_bytes, weights_bytes, tokenizer_bytes),
+        revision=_revision(config_bytes, weights_bytes, *tokenizer_bytes),
         training=description.training,
+        max_source_tokens=description.max_source_tokens,
     )
 
 
@@ -110,10 +117,7 @@ def save_checkpoint(
     training: Mapping[str, Any] | None = None,
     model_card: str | None = None,
 ) -> None:
-    """Write a checkpoint; a reader sees all of it or nothing.
-
-    Everything is written to a folder beside ``folder``, which then takes its name. An earlier checkpoint of that
-    name is replaced whole, its model card included; between the two renames the name is free for a moment.
+    """Write a checkpoint of a model of our own; see :func:`write_checkpoint`.
 
     Args:
         folder: Where the checkpoint will be; its parents are made.
@@ -127,22 +131,60 @@ def save_checkpoint(
         model_card: Text of MODEL_CARD.md; None writes none.
 
     Raises:
-        CheckpointError: When the tokenizer does not fit the model, a weight is not finite in ``dtype``, or ``folder``
-            holds something else than a checkpoint. Nothing is changed then.
+        CheckpointError: As :func:`write_checkpoint`, or when the tokenizer does not fit the model.
     """
-    folder, tokenizer_path = Path(folder), Path(tokenizer_path)
+    tokenizer_path = Path(tokenizer_path)
     description = Description(
         name=name,
         source_language=source_language,
         target_language=target_language,
         config=model.config,
+        tokenizer=SentencePieceFiles(tokenizer_path.name),
         training=training or {},
     )
+    open_tokenizer(tokenizer_path.parent, description)
+    write_checkpoint(
+        folder,
+        model,
+        dataclasses.replace(description, tokenizer=SentencePieceFiles(_TOKENIZER_FILE)),
+        [tokenizer_path.read_bytes()],
+        dtype=dtype,
+        model_card=model_card,
+    )
+
+
+def write_checkpoint(
+    folder: str | Path,
+    model: Transformer,
+    description: Description,
+    tokenizer_files: Sequence[bytes],
+    *,
+    dtype: torch.dtype,
+    model_card: str | None = None,
+) -> None:
+    """Write a checkpoint of any kind; a reader sees all of it or nothing.
+
+    Everything is written to a folder beside ``folder``, which then takes its name. An earlier checkpoint of that
+    name is replaced whole, its model card included; between the two renames the name is free for a moment.
+
+    Args:
+        folder: Where the checkpoint will be; its parents are made.
+        model: Its weights are copied.
+        description: What ``config.json`` will hold; its configuration is the model's.
+        tokenizer_files: Contents of the files that the description names, in its order. The caller has opened them
+            (``open_tokenizer``), from wherever they lie.
+        dtype: What the weights are stored in.
+        model_card: Text of MODEL_CARD.md; None writes none.
+
+    Raises:
+        CheckpointError: When a weight is not finite in ``dtype``, or ``folder`` holds something else than a checkpoint.
+            Nothing is changed then.
+    """
+    folder = Path(folder)
     config_text = json.dumps(description.to_dict(), indent=2, ensure_ascii=False) + "\n"
     parse_description(config_text.encode(), folder / CONFIG_FILE)  # what is written can be read
-    _load_tokenizer(tokenizer_path, model.config)
     weights = _stored_weights(model, dtype, folder / WEIGHTS_FILE)
-    _check_replaceable(folder, description)
+    _check_replaceable(folder)
 
     folder.parent.mkdir(parents=True, exist_ok=True)
     unfinished = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}")
@@ -150,33 +192,14 @@ def save_checkpoint(
     try:
         _write(unfinished / CONFIG_FILE, config_text.encode())
         _write(unfinished / WEIGHTS_FILE, safetensors.torch.save(weights, {"format": "pt"}))
-        _write(unfinished / description.tokenizer_file, tokenizer_path.read_bytes())
+        for file, content in zip(description.tokenizer.files, tokenizer_files, strict=True):
+            _write(unfinished / file, content)
         if model_card is not None:
             _write(unfinished / CARD_FILE, model_card.encode())
         _put_in_place(unfinished, folder)
     except BaseException:
         shutil.rmtree(unfinished, ignore_errors=True)
         raise
-
-
-def _load_tokenizer(path: Path, config: TransformerConfig) -> TextTokenizer:
-    try:
-        tokenizer = Tokenizer(path)
-    except TokenizerModelError as error:
-        raise CheckpointError(str(error)) from error
-    for field in ("source_vocab_size", "target_vocab_size"):
-        if getattr(config, field) != tokenizer.vocab_size:
-            raise CheckpointError(
-                f"{path}: has {tokenizer.vocab_size} pieces, but the model's {field} is {getattr(config, field)}"
-            )
-    for field, given in (
-        ("pad_id", tokenizer.pad_id),
-        ("eos_id", tokenizer.eos_id),
-        ("decoder_start_id", tokenizer.bos_id),
-    ):
-        if getattr(config, field) != given:
-            raise CheckpointError(f"{path}: its {field} is {given}, but the model's is {getattr(config, field)}")
-    return tokenizer
 
 
 def _load_model(
@@ -235,13 +258,17 @@ def _stored_weights(model: Transformer, dtype: torch.dtype, path: Path) -> dict[
     return weights
 
 
-def _check_replaceable(folder: Path, description: Description) -> None:
+def _check_replaceable(folder: Path) -> None:
     """Saving replaces a whole folder, so it must hold nothing but an earlier checkpoint."""
     if not folder.exists():
         return
     if not folder.is_dir():
         raise CheckpointError(f"checkpoint {folder}: is a file, and was left alone")
-    known = {CONFIG_FILE, WEIGHTS_FILE, CARD_FILE, description.tokenizer_file}
+    try:
+        tokenizer_files = describe(folder).tokenizer.files
+    except CheckpointError:
+        tokenizer_files = (_TOKENIZER_FILE,)
+    known = {CONFIG_FILE, WEIGHTS_FILE, CARD_FILE, *tokenizer_files}
     others = sorted(entry.name for entry in folder.iterdir() if entry.name not in known)
     if others:
         raise CheckpointError(
