@@ -1,0 +1,1 @@
+"""Readers of other projects' models; each writes a checkpoint of ours."""
