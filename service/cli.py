@@ -304,3 +304,37 @@ def _quiet_pipe() -> Iterator[None]:
     except BrokenPipeError:
         # Python flushes standard output once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@app.command(
+    "import",
+    epilog="Example: gossamer import opus-mt-en-fr --output models/en-fr    docs/importing.md says what is read, and "
+    "what is refused.",
+)
+def import_model(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="MarianMT folder: config.json, weights, *.spm, ...")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder that becomes the checkpoint.")],
+    name: Annotated[str | None, typer.Option(help="What requests call the model. Default: FOLDER's name.")] = None,
+    source: Annotated[str | None, typer.Option(help="Language code of what it reads. Default: as FOLDER says.")] = None,
+    target: Annotated[
+        str | None, typer.Option(help="Language code of what it writes. Default: as FOLDER says.")
+    ] = None,
+    target_tag: Annotated[
+        str | None, typer.Option(help="Of a model with several targets: the tag of --target, if its code is another.")
+    ] = None,
+) -> None:
+    """Turn an OPUS-MT model, or any MarianMT folder of Hugging Face, into a checkpoint.
+
+    The exit status is 0 if the checkpoint was written. It is 2 if something in the folder is missing or not understood,
+    which is then named; nothing is written.
+    """
+    from model.checkpoint import CheckpointError
+    from model.importers.marian import import_marian
+
+    try:
+        found = import_marian(
+            folder, output, name=name, source_language=source, target_language=target, target_tag=target_tag
+        )
+    except (CheckpointError, OSError) as error:
+        _fail(str(error), EXIT_USAGE)
+    typer.echo(f"{output} is now the model {found.name}, {found.source_language} to {found.target_language}")
