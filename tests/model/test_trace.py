@@ -322,7 +322,7 @@ def test_an_unknown_kind_or_measure_is_named():
     with pytest.raises(SelectionError, match="kind 'self' does not exist; kinds are encoder, decoder, cross"):
         Selection.of(model.config, ["self"])
     with pytest.raises(SelectionError, match="cross layer 5 does not exist; there are 2"):
-        Selection.of(model.config, layers=5)
+        Selection.of(model.config, ["cross"], layers=5)
     with pytest.raises(SelectionError, match="measure 'norms' does not exist"):
         replay(model, [EOS], [EOS], measure="norms")
 
@@ -366,7 +366,7 @@ def test_value_norms_are_the_lengths_of_what_each_key_adds(model):
     tracer, width = Tracer(model, source, TARGET), model.config.head_width
     for kind, layer in (("encoder", 1), ("decoder", 0), ("cross", 1)):
         trace = tracer.attention(kind, layer)
-        weight = tracer.attention_module(kind, layer).out.effective_weight().numpy()
+        weight = tracer.attention_module(kind, layer).out.effective_weight().detach().numpy()
         for head, query, key in ((0, 2, 1), (3, 4, 4), (1, 0, 0)):
             added = weight[:, head * width : (head + 1) * width] @ trace.values[0, head, key].numpy()
             expected = float(trace.weights[0, head, query, key]) * np.linalg.norm(added)
