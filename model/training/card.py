@@ -14,7 +14,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from model.training import names
+from model.training import names, rare
 
 
 def model_card(
@@ -112,7 +112,9 @@ def _training_lines(config: dict[str, Any], log: list[dict[str, Any]]) -> list[s
 def _source_lines(weights: dict[str, float], log: list[dict[str, Any]], sources: list[dict[str, str]]) -> list[str]:
     pairs = next(event for event in reversed(log) if "pairs_by_source" in event)["pairs_by_source"]
     rows = {row["source_name"]: row for row in sources}
-    rows[names.SOURCE] = {**rows[names.BASE], "licence": f"as {names.BASE}", "attribution": "made from it by names.py"}
+    for module in (names, rare):
+        script = module.__name__.rpartition(".")[2]
+        rows[module.SOURCE] = {"licence": f"as {names.BASE}", "attribution": f"made from it by {script}.py"}
     lines = [
         "Weight: how often each pair was seen in an epoch, on average.",
         "",
