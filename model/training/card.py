@@ -1,6 +1,7 @@
 """Write a model's card from what was measured: the run's log, its evaluation, and the table of data sources.
 
     python -m model.training.card runs/en-fr --scores scores.json --sources ../shared/data/sources.tsv \
+        --phase model/training/en-fr.toml --phase model/training/en-fr-last.toml \
         --words model/training/en-fr.md --output model/pretrained/en-fr/MODEL_CARD.md
 
 The words (what the model is for, where it fails) are a person's; every number comes from a file.
@@ -15,10 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from model.training import names, rare
+from model.training.settings import load_settings
 
 
 def model_card(
-    words: str, config: dict[str, Any], log: list[dict[str, Any]], scores: dict[str, Any], sources: list[dict[str, str]]
+    words: str,
+    config: dict[str, Any],
+    log: list[dict[str, Any]],
+    scores: dict[str, Any],
+    sources: list[dict[str, str]],
+    phases: dict[str, dict[str, float]],
 ) -> str:
     """Put the parts together.
 
@@ -28,6 +35,7 @@ def model_card(
         log: The events of the run's ``log.jsonl``.
         scores: The JSON of ``gossamer evaluate``.
         sources: Rows of ``sources.tsv``.
+        phases: The weight of each source, by the name of the training file that a part of the run followed.
 
     Returns:
         Markdown.
@@ -46,7 +54,7 @@ def model_card(
             "",
             "## Data and attribution",
             "",
-            *_source_lines(config["training"]["settings"]["data"]["sources"], log, sources),
+            *_source_lines(phases, log, sources),
             "",
         ]
     )
@@ -84,12 +92,12 @@ def _training_lines(config: dict[str, Any], log: list[dict[str, Any]]) -> list[s
         f"{shape['num_decoder_layers']} decoder layers, {shape['num_heads']} heads, width {shape['d_model']}, "
         f"feed-forward {shape['d_ff']}, {shape['activation']}, {shape['norm']}-norm, {shape['positions']} positions, "
         f"one vocabulary of {shape['target_vocab_size']:,} pieces for both languages.",
-        f"- **Command**: `gossamer train model/training/{settings['name']}.toml` (seed {settings['seed']}).",
+        f"- **Command**: `gossamer train` with the files named below, one after the other (seed {settings['seed']}).",
         f"- **Work**: {training['steps']:,} steps, {training['target_tokens']:,} target tokens, {training['hours']} "
         "hours on two CPU cores that also did other work.",
         f"- **Recipe**: {settings['optimizer']['name']}, peak learning rate "
         f"{settings['optimizer']['learning_rate']}, warm-up {settings['warmup_steps']:,} steps, power-law decay, "
-        f"linear cool-down over the last {settings['cooldown_fraction']:.0%}; label smoothing "
+        f"linear cool-down at the end of each part; label smoothing "
         f"{settings['label_smoothing']}, no dropout; averaged weights "
         f"(decay {settings['ema_decay']} a step); products in {settings['precision']}.",
         "",
@@ -109,21 +117,23 @@ def _training_lines(config: dict[str, Any], log: list[dict[str, Any]]) -> list[s
     return lines
 
 
-def _source_lines(weights: dict[str, float], log: list[dict[str, Any]], sources: list[dict[str, str]]) -> list[str]:
+def _source_lines(
+    phases: dict[str, dict[str, float]], log: list[dict[str, Any]], sources: list[dict[str, str]]
+) -> list[str]:
     pairs = next(event for event in reversed(log) if "pairs_by_source" in event)["pairs_by_source"]
     rows = {row["source_name"]: row for row in sources}
-    for module in (names, rare):
-        script = module.__name__.rpartition(".")[2]
-        rows[module.SOURCE] = {"licence": f"as {names.BASE}", "attribution": f"made from it by {script}.py"}
+    for derived, script in ((names.SOURCE, "names"), (rare.SOURCE, "rare"), (rare.SPLIT_SOURCE, "rare")):
+        rows[derived] = {"licence": f"as {names.BASE}", "attribution": f"made from it by {script}.py"}
     lines = [
-        "Weight: how often each pair was seen in an epoch, on average.",
+        "Weight: how often each pair was seen in an epoch, on average, in the part of the run that followed each file.",
         "",
-        _row(["source", "pairs", "weight", "licence", "attribution"]),
-        _row(["---", "---:", "---:", "---", "---"]),
+        _row(["source", "pairs", *(f"weight in {name}" for name in phases), "licence", "attribution"]),
+        _row(["---", "---:", *["---:"] * len(phases), "---", "---"]),
     ]
-    for name, weight in weights.items():
+    for name in dict.fromkeys(name for weights in phases.values() for name in weights):
         row = rows[name]
-        lines.append(_row([name, f"{pairs[name]:,}", str(weight), row["licence"], row["attribution"]]))
+        shares = [str(weights.get(name, 0)) for weights in phases.values()]
+        lines.append(_row([name, f"{pairs[name]:,}", *shares, row["licence"], row["attribution"]]))
     return lines
 
 
@@ -142,6 +152,7 @@ def main() -> None:
         ("output", "the card"),
     ):
         parser.add_argument(f"--{name}", type=Path, required=True, help=what)
+    parser.add_argument("--phase", type=Path, action="append", required=True, help="training file(s), in order")
     arguments = parser.parse_args()
     log = [json.loads(line) for line in (arguments.run / "log.jsonl").read_text(encoding="utf-8").splitlines()]
     config = json.loads((arguments.run / "checkpoint" / "config.json").read_text(encoding="utf-8"))
@@ -153,6 +164,7 @@ def main() -> None:
         log,
         json.loads(arguments.scores.read_text(encoding="utf-8")),
         sources,
+        {path.name: load_settings(path).data.sources for path in arguments.phase},
     )
     arguments.output.write_text(card, encoding="utf-8")
 

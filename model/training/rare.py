@@ -4,6 +4,9 @@
 
 Most sentences of a small corpus teach the same few hundred words again; what a small model lacks is the rest. Given a
 weight of their own, these pairs are seen once more an epoch.
+
+With ``--tokenizer runs/en-fr/tokenizer.model`` only those rare words count that start with the piece of another,
+common word ("plan|t"): the ones that a model reads wrongly most easily.
 """
 
 from __future__ import annotations
@@ -15,10 +18,12 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from model.tokenizer import Tokenizer
 from model.training.data import SentencePair, read_pairs
 from model.training.names import BASE
 
 SOURCE = "tatoeba-rare"
+SPLIT_SOURCE = "tatoeba-split"
 _WORD = re.compile(r"[^\W\d_]+")
 
 
@@ -34,6 +39,24 @@ def rare_pairs(pairs: list[SentencePair], lowest: int, highest: int) -> Iterator
             yield SentencePair(SOURCE, pair.first, pair.second)
 
 
+def misleading_pairs(
+    pairs: list[SentencePair], tokenizer: Tokenizer, lowest: int, highest: int, common: int = 100
+) -> Iterator[SentencePair]:
+    """Of the rare pairs, those whose rare word begins with a piece that is a word in ``common`` pairs or more."""
+    words = [{word for word in _WORD.findall(pair.first) if word.islower()} for pair in pairs]
+    counts = Counter(word for found in words for word in found)
+    misleading = set()
+    for word, count in counts.items():
+        if lowest <= count <= highest:
+            ids = tokenizer.encode_ids(word, "en")
+            first = tokenizer.decode(ids[:1])
+            if len(ids) > 1 and counts[first] >= common:
+                misleading.add(word)
+    for pair, found in zip(pairs, words, strict=True):
+        if not misleading.isdisjoint(found):
+            yield SentencePair(SPLIT_SOURCE, pair.first, pair.second)
+
+
 def main() -> None:
     """Read the corpus, write the chosen pairs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -41,10 +64,17 @@ def main() -> None:
     parser.add_argument("output", type=Path)
     parser.add_argument("--lowest", type=int, default=4)
     parser.add_argument("--highest", type=int, default=60)
+    parser.add_argument("--tokenizer", type=Path)
     arguments = parser.parse_args()
     pairs = [pair for pair in read_pairs(arguments.corpus) if pair.source_name == BASE]
     with gzip.open(arguments.output, "wt", encoding="utf-8") as file:
-        for pair in rare_pairs(pairs, arguments.lowest, arguments.highest):
+        bounds = arguments.lowest, arguments.highest
+        chosen = (
+            rare_pairs(pairs, *bounds)
+            if arguments.tokenizer is None
+            else misleading_pairs(pairs, Tokenizer(arguments.tokenizer), *bounds)
+        )
+        for pair in chosen:
             file.write(f"{pair.source_name}\t{pair.first}\t{pair.second}\n")
 
 
