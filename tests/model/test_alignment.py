@@ -332,7 +332,7 @@ def test_tuning_finds_the_head_that_aligns(checkpoint, gold, monkeypatch):
 def test_tuning_rates_recipes_as_serving_does(checkpoint, gold):
     prepared = [tune_alignment._prepare(checkpoint, item) for item in gold[:3]]
     for recipe in (
-        AlignmentRecipe(heads=((0, 0), (1, 1))),
+        AlignmentRecipe(heads=((0, 0), (1, 1)), row="input"),
         AlignmentRecipe(heads=((1, 0),), row="predicted", special="keep", measure="value_norm"),
     ):
         for pair, item in zip(prepared, gold[:3], strict=True):

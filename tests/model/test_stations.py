@@ -426,6 +426,13 @@ def test_decoding_shows_the_choice_the_search_made(model):
         assert "hypothesis" in failed(output.loss(tracer, hypothesis_log_prob=hypothesis.log_prob + 1))
 
 
+def test_decoding_forbids_by_what_was_written_before_the_row():
+    tracer, constraints = tracer_of(), Constraints(eos_id=EOS, no_repeat_ngram_size=1)
+    found = output.decoding(tracer, 2, k=29, constraints=constraints).next
+    assert found.prefix_ids == tuple(TARGET[:2])
+    assert {item.token_id for item in found.candidates if not item.is_permitted} == set(TARGET[:2])
+
+
 def test_an_open_row_has_candidates_but_no_choice():
     tracer = tracer_of(open_end=True)
     station = output.decoding(tracer, 5)

@@ -95,6 +95,7 @@ def test_a_lone_space_goes_with_the_word_after_it_or_the_last_one():
 
 def test_a_piece_over_two_words_joins_them():
     assert grouped("l'eau x", [(0, 3), (3, 5), (6, 7)]) == [(0, 1), (2,)]
+    assert grouped("l'eau x", [(0, 1), (1, 3), (3, 5), (6, 7)]) == [(0, 1, 2), (3,)]
     assert group_words("l'eau x", [(0, 3), (3, 5), (6, 7)], [False] * 3)[0] == Word((0, 1), (0, 5), False)
 
 
