@@ -67,6 +67,9 @@ class Settings(BaseSettings):
         description="Longest segment shown to a model whole, in source tokens with the end of sentence; "
         "what is longer is translated in windows. A model's own limit counts if it is lower.",
     )
+    default_beam_size: int = Field(
+        4, ge=1, le=16, description="Hypotheses kept alive where a request does not say; 1 is greedy, and fastest."
+    )
     request_timeout_seconds: float = Field(
         60.0,
         gt=0,

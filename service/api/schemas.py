@@ -59,7 +59,8 @@ class Decoding(_Strict):
 
     beam_size: int | None = Field(
         default=None,
-        description=f"Hypotheses kept alive at each step, 1 to {MAX_BEAM_SIZE}; default 1, which is greedy.",
+        description=f"Hypotheses kept alive at each step, 1 to {MAX_BEAM_SIZE}; 1 is greedy. Default: the server's, "
+        "4 if it was not changed; 1 for a stream, and with a temperature.",
     )
     length_penalty: float | None = Field(
         default=None, description="Exponent p of score = log-probability / length^p, -10 to 10; default 1."
@@ -84,13 +85,19 @@ class Decoding(_Strict):
         default=None, description="Most tokens written for one segment, end of sentence included; at least 1."
     )
 
-    def options(self) -> DecodingOptions:
+    def options(self, default_beam_size: int) -> DecodingOptions:
         """The options for the engine.
+
+        Args:
+            default_beam_size: Where no beam is given, unless tokens are drawn.
 
         Raises:
             InvalidDecodingOptions: Names the field, what was given and what is allowed.
         """
-        return DecodingOptions(**self.model_dump(exclude_none=True))
+        given = self.model_dump(exclude_none=True)
+        if not given.get("temperature"):
+            given.setdefault("beam_size", default_beam_size)
+        return DecodingOptions(**given)
 
 
 class TranslateRequest(_Strict):

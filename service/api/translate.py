@@ -119,7 +119,9 @@ def _job(body: schemas.TranslateRequest, services: Services, started: float) -> 
         if not 0 < body.deadline_seconds <= seconds:
             raise InvalidField("deadline_seconds", body.deadline_seconds, f"a number above 0 and at most {seconds:g}")
         seconds = body.deadline_seconds
-    options = body.decoding.options()
+    # A beam is heard of only when its segment is done, which is not what a stream is asked for.
+    default_beam_size = 1 if body.stream else min(settings.default_beam_size, settings.max_rows)
+    options = body.decoding.options(default_beam_size)
     if body.source is not None and body.source.lower() == "auto":
         pairs = ", ".join(services.translator.pairs())
         allowed = f"a language code: detection is not available yet. Pairs there are: {pairs}"

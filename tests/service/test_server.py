@@ -88,7 +88,7 @@ def best():
     """What the model says of a sentence, without a server."""
     checkpoint = load_checkpoint(TINY)
     checkpoint.model.set_precision("auto")
-    return lambda text: translate_texts(checkpoint, [text], DecodingOptions())[0].strip()
+    return lambda text, beam_size=4: translate_texts(checkpoint, [text], DecodingOptions(beam_size))[0].strip()
 
 
 def test_it_says_what_to_open_and_answers_there(server, best):
@@ -149,7 +149,7 @@ def test_a_stream_ends_with_the_whole(server, best):
     name, data = events[-1].split("\n")
     assert name == "event: done"
     text = json.loads(data.removeprefix("data: "))["translations"][0]["text"]
-    assert text == f"{best('Hello.')} {best('The web.')}"
+    assert text == f"{best('Hello.', beam_size=1)} {best('The web.', beam_size=1)}"
 
 
 def test_bad_input_is_refused_and_the_server_goes_on(server):

@@ -87,6 +87,23 @@ def test_null_stands_for_what_is_left_out(client):
     assert answer.status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("body", "beam_size"),
+    [
+        ({}, 4),
+        ({"decoding": {"length_penalty": 2}}, 4),
+        ({"decoding": {"beam_size": 1}}, 1),
+        ({"decoding": {"temperature": 0.5}}, 1),
+        ({"decoding": {"temperature": 0}}, 4),
+        ({"stream": True}, 1),
+        ({"stream": True, "decoding": {"beam_size": 3}}, 3),
+    ],
+)
+def test_the_beam_is_the_server_s_where_none_is_given(client, engine, body, beam_size):
+    client.post("/v1/translate", json={"text": "Hello.", **body})
+    assert engine.requests[0].sequences[0].options.beam_size == beam_size
+
+
 def test_decoding_options_reach_the_engine(client, engine):
     given = {"beam_size": 1, "temperature": 0.5, "top_k": 5, "top_p": 0.9, "seed": 7, "no_repeat_ngram_size": 3}
     post(client, text="a", decoding=given | {"max_target_tokens": 9, "length_penalty": 2, "num_hypotheses": 1})
@@ -192,7 +209,7 @@ def test_tokens_are_counted(client):
         ({"text": "a", "decoding": {"top_p": 0}}, "decoding.top_p", 0, None),
         ({"text": "a", "decoding": {"top_k": 5}}, "decoding.top_k", 5, None),
         ({"text": "a", "decoding": {"seed": -1}}, "decoding.seed", -1, None),
-        ({"text": "a", "decoding": {"num_hypotheses": 2}}, "decoding.num_hypotheses", 2, None),
+        ({"text": "a", "decoding": {"beam_size": 1, "num_hypotheses": 2}}, "decoding.num_hypotheses", 2, None),
         ({"text": "a", "decoding": {"max_target_tokens": 0}}, "decoding.max_target_tokens", 0, None),
         ({"text": "a" * 200, "source": "x" * 500}, "source", "x" * 100 + "…", None),
     ],
