@@ -94,7 +94,9 @@ def _training_lines(config: dict[str, Any], log: list[dict[str, Any]]) -> list[s
         f"one vocabulary of {shape['target_vocab_size']:,} pieces for both languages.",
         f"- **Command**: `gossamer train` with the files named below, one after the other (seed {settings['seed']}).",
         f"- **Work**: {training['steps']:,} steps, {training['target_tokens']:,} target tokens, {training['hours']} "
-        "hours on two CPU cores that also did other work.",
+        "hours on two CPU cores that also did other work. The published weights are the mean of those after steps "
+        f"{', '.join(f'{step:,}' for step in training.get('averaged_steps', [training['steps']]))} "
+        "(each an average itself).",
         f"- **Recipe**: {settings['optimizer']['name']}, peak learning rate "
         f"{settings['optimizer']['learning_rate']}, warm-up {settings['warmup_steps']:,} steps, power-law decay, "
         f"linear cool-down at the end of each part; label smoothing "
@@ -155,7 +157,7 @@ def main() -> None:
     parser.add_argument("--phase", type=Path, action="append", required=True, help="training file(s), in order")
     arguments = parser.parse_args()
     log = [json.loads(line) for line in (arguments.run / "log.jsonl").read_text(encoding="utf-8").splitlines()]
-    config = json.loads((arguments.run / "checkpoint" / "config.json").read_text(encoding="utf-8"))
+    config = json.loads((arguments.output.parent / "config.json").read_text(encoding="utf-8"))
     with arguments.sources.open(encoding="utf-8", newline="") as file:
         sources = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
     card = model_card(
