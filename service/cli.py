@@ -156,6 +156,9 @@ def train(
     fresh: Annotated[
         bool, typer.Option("--fresh/--resume", help="Begin anew, or go on where the run folder's state ends.")
     ] = False,
+    start_from: Annotated[
+        Path | None, typer.Option(help="Checkpoint whose weights a new run begins with, instead of random ones.")
+    ] = None,
     stop_after_minutes: Annotated[
         float | None, typer.Option(min=0.0, help="Save and stop after this time; the same command goes on later.")
     ] = None,
@@ -168,7 +171,13 @@ def train(
     try:
         from model.training.loop import main
 
-        finished = main(config, run_folder=run_folder, fresh=fresh, stop_after_minutes=stop_after_minutes)
+        finished = main(
+            config,
+            run_folder=run_folder,
+            fresh=fresh,
+            start_from=start_from,
+            stop_after_minutes=stop_after_minutes,
+        )
     except ModuleNotFoundError as error:
         _fail_without_package(error)
     except (ValueError, OSError) as error:

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from model.checkpoint import save_checkpoint
+from model.checkpoint import load_checkpoint, save_checkpoint
 from model.tokenizer import Tokenizer, train_tokenizer
 from model.training.averaging import WeightAverage
 from model.training.batching import Batch, make_batch, plan_batches
@@ -213,6 +213,26 @@ class Trainer:
             self.position.epoch += 1
             self.position.epoch_step = 0
         return True
+
+    def start_from(self, folder: Path) -> None:
+        """Take the weights of a checkpoint, of the same shape and tokenizer, and train on from them.
+
+        The optimizer starts empty and the schedule at its first step: choose a peak rate to match.
+
+        Raises:
+            CheckpointError: When it cannot be read.
+            ResumeError: When its shape or its tokenizer is another.
+        """
+        checkpoint = load_checkpoint(folder)
+        if checkpoint.tokenizer.revision != self.tokenizer.revision:
+            raise ResumeError(
+                f"{folder} has another tokenizer than {self.folder / _TOKENIZER_FILE}; set tokenizer.path to its own"
+            )
+        if checkpoint.config != dataclasses.replace(self.model.config, dropout=checkpoint.config.dropout):
+            raise ResumeError(f"{folder} has the shape {checkpoint.config}, the settings say {self.model.config}")
+        self.model.load_state_dict(checkpoint.model.state_dict())
+        if self.average is not None:
+            self.average = WeightAverage(self.model, self.settings.ema_decay, self.settings.ema_every)
 
     # -- steps
 
@@ -430,7 +450,12 @@ def _load_corpus(path: Path) -> Corpus:
 
 
 def main(
-    config_path: Path, *, run_folder: Path | None = None, fresh: bool = False, stop_after_minutes: float | None = None
+    config_path: Path,
+    *,
+    run_folder: Path | None = None,
+    fresh: bool = False,
+    start_from: Path | None = None,
+    stop_after_minutes: float | None = None,
 ) -> bool:
     """Start or resume the run that a TOML file describes.
 
@@ -438,6 +463,7 @@ def main(
         config_path: The TOML file.
         run_folder: Where the run lives; ``runs/<file's stem>`` when None.
         fresh: Begin anew even where a saved state exists.
+        start_from: A checkpoint whose weights a run without a saved state begins with.
         stop_after_minutes: Save and stop after this time.
 
     Returns:
@@ -454,6 +480,8 @@ def main(
     try:
         trainer = Trainer(settings, folder, processes)
         resumed = not fresh and trainer.resume()
+        if start_from is not None and not resumed:
+            trainer.start_from(start_from)
         with Progress(folder, settings, enabled=processes.is_main) as progress:
             progress.start(trainer.position, trainer.model, trainer.corpus, processes.world_size, resumed)
             finished = trainer.run(progress, None if stop_after_minutes is None else 60.0 * stop_after_minutes)

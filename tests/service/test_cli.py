@@ -147,14 +147,18 @@ def test_train_passes_its_options_on(run, called):
     calls = called("model.training.loop", True)
     result = run("train", "c.toml", "--fresh", "--run-folder", "r", "--stop-after-minutes", "1.5")
     assert result.exit_code == 0
-    assert calls == [((Path("c.toml"),), {"run_folder": Path("r"), "fresh": True, "stop_after_minutes": 1.5})]
+    assert calls == [
+        ((Path("c.toml"),), {"run_folder": Path("r"), "fresh": True, "start_from": None, "stop_after_minutes": 1.5})
+    ]
 
 
 def test_train_resumes_by_default_and_says_when_it_is_not_finished(run, called):
     calls = called("model.training.loop", False)
     result = run("train", "c.toml")
     assert result.exit_code == 0
-    assert calls == [((Path("c.toml"),), {"run_folder": None, "fresh": False, "stop_after_minutes": None})]
+    assert calls == [
+        ((Path("c.toml"),), {"run_folder": None, "fresh": False, "start_from": None, "stop_after_minutes": None})
+    ]
     assert "goes on from here" in result.stderr
 
 

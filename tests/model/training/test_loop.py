@@ -99,6 +99,26 @@ def test_a_run_may_go_on_with_other_data_from_the_start_of_an_epoch(corpus_folde
         assert torch.equal(mine, theirs)
 
 
+def test_a_new_run_may_begin_with_the_weights_of_a_checkpoint(corpus_folder, tmp_path):
+    trained = train(tiny_settings(corpus_folder), tmp_path / "first")
+    checkpoint = load_checkpoint(tmp_path / "first" / "checkpoint")
+    tokenizer = {"vocab_size": 320, "path": str(tmp_path / "first" / "tokenizer.model")}
+    second = Trainer(tiny_settings(corpus_folder, tokenizer=tokenizer, seed=5), tmp_path / "second", ALONE)
+    second.start_from(tmp_path / "first" / "checkpoint")
+    for mine, theirs, average in zip(
+        second.model.parameters(), checkpoint.model.parameters(), second.average.averages, strict=True
+    ):
+        assert torch.equal(mine, theirs)
+        assert torch.equal(average, theirs)
+    assert second.position.step == 0
+    assert trained.position.step == 12
+
+    deeper = {**tiny_settings(corpus_folder).model, "num_encoder_layers": 3}
+    other = Trainer(tiny_settings(corpus_folder, tokenizer=tokenizer, model=deeper), tmp_path / "third", ALONE)
+    with pytest.raises(ResumeError, match="has the shape"):
+        other.start_from(tmp_path / "first" / "checkpoint")
+
+
 def test_a_tiny_model_learns_50_pairs_by_heart(tmp_path):
     write_corpus(tmp_path, num_pairs=50)
     settings = tiny_settings(
