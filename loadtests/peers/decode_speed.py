@@ -98,7 +98,7 @@ def make_checkpoint(folder: Path) -> Path:
     lines = [" ".join(generator.choice(words) for _ in range(12)) for _ in range(2_000)]
     for side in ("source", "target"):
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(lines), model_prefix=str(hf / side), vocab_size=200, minloglevel=2
+            sentence_iterator=iter(lines), model_prefix=str(hf / side), vocab_size=160, minloglevel=2
         )
         (hf / f"{side}.model").rename(hf / f"{side}.spm")
         (hf / f"{side}.vocab").unlink()
