@@ -17,8 +17,8 @@ from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from model.description import CheckpointError, Description, describe
-from model.tokenizer import TextTokenizer, Tokenizer, TokenizerModelError
+from model.description import CheckpointError, Description, describe, open_tokenizer
+from model.tokenizer import TextTokenizer
 from service.api import operations, pages, translate
 from service.api.deps import Services
 from service.api.errors import STATUS_TABLE, answer_error
@@ -114,8 +114,8 @@ def open_models(settings: Settings) -> list[ModelFolder]:
     for folder in settings.model_folders():
         try:
             description = describe(folder)
-            models.append(ModelFolder(folder, description, Tokenizer(folder / description.tokenizer_file)))
-        except (CheckpointError, TokenizerModelError) as error:
+            models.append(ModelFolder(folder, description, open_tokenizer(folder, description)))
+        except CheckpointError as error:
             faults.append(f"models: {error}")
     names = [model.description.name for model in models]
     faults += [f"models: more than one is called {name}" for name in sorted(set(names)) if names.count(name) > 1]

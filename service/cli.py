@@ -117,7 +117,7 @@ def translate(
         list[Path] | None, typer.Option("--file", "-f", help="UTF-8 file to translate; may be repeated.")
     ] = None,
     model: ModelOption = None,
-    beam_size: BeamOption = 1,
+    beam_size: BeamOption = 4,
 ) -> None:
     """Translate texts, files, or standard input, on this machine and without a server.
 

@@ -87,6 +87,11 @@ class _Server(uvicorn.Server):
         if self.started:
             self._on_listening()
 
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begins to stop. A second signal changes nothing: the grace bounds the stop, and a forced one is a 500."""
+        if not self.should_exit:
+            super().handle_exit(sig, frame)
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Takes no more connections, and waits for the running ones."""
         engine: Engine = self.config.app.state.services.engine  # type: ignore[union-attr]  # the app of `run`
@@ -106,7 +111,7 @@ def _listen(host: str, port: int) -> socket.socket:
 def _welcome(host: str, port: int) -> str:
     shown = _ANY_ADDRESS.get(host, host)
     base = f"http://{f'[{shown}]' if ':' in shown else shown}:{port}"
-    body = """'{"text": "Good morning."}'"""
+    body = """'{"text": "Where is the train station?"}'"""
     return (
         f"Gossamer listens; {base}/readyz tells when the model is loaded.\n"
         f"  page   {base}/\n"

@@ -281,6 +281,7 @@ def _model_info(checkpoint: Checkpoint, limits: EngineLimits) -> ModelInfo:
     config = checkpoint.config
     weight = checkpoint.model.target_embedding.weight
     max_positions = math.inf if config.max_positions is None else config.max_positions
+    trained_window = checkpoint.max_source_tokens or math.inf
     return ModelInfo(
         name=checkpoint.name,
         source_language=checkpoint.source_language,
@@ -290,7 +291,7 @@ def _model_info(checkpoint: Checkpoint, limits: EngineLimits) -> ModelInfo:
         source_vocab_size=config.source_vocab_size,
         target_vocab_size=config.target_vocab_size,
         eos_id=config.eos_id,
-        max_source_tokens=int(min(limits.max_source_tokens, max_positions)),
+        max_source_tokens=int(min(limits.max_source_tokens, max_positions, trained_window)),
         max_target_tokens=int(min(limits.max_target_tokens, max_positions)),
         # A source position takes as much as a target position: each layer keeps a key and a value of it.
         cache_bytes_per_token=2 * config.num_decoder_layers * config.d_model * weight.element_size(),

@@ -59,12 +59,12 @@ def test_module_is_the_command():
 def test_texts_are_translated_one_answer_a_line(run, checkpoint):
     result = run("translate", "--model", TINY, "Hello.", "The web.", "🙂")
     assert result.exit_code == 0
-    expected = translate_texts(checkpoint, ["Hello.", "The web."], DecodingOptions())
+    expected = translate_texts(checkpoint, ["Hello.", "The web."], DecodingOptions(beam_size=4))
     assert result.output.splitlines() == [*(text.strip() for text in expected), "🙂"]
 
 
 def test_standard_input_keeps_lines_order_and_gaps(run, checkpoint):
-    (hello,) = translate_texts(checkpoint, ["Hello."], DecodingOptions())
+    (hello,) = translate_texts(checkpoint, ["Hello."], DecodingOptions(beam_size=4))
     result = run("translate", "--model", TINY, stdin=b"Hello.\r\n\r\n  - Hello.\n" * 100)
     assert result.exit_code == 0
     assert result.stdout_bytes.decode() == f"{hello.strip()}\r\n\r\n  - {hello.strip()}\n" * 100
@@ -82,6 +82,7 @@ def test_the_beam_size_is_used(run, checkpoint):
     (expected,) = translate_texts(checkpoint, [text], DecodingOptions(beam_size=4))
     assert expected != translate_texts(checkpoint, [text], DecodingOptions())[0]
     assert run("translate", "-m", TINY, "-b", "4", text).output == expected.strip() + "\n"
+    assert run("translate", "-m", TINY, "-b", "1", text).output != expected.strip() + "\n"
 
 
 def test_a_sentence_that_is_too_long_is_translated_in_parts(run):

@@ -14,10 +14,12 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+import uvicorn
 
 from model.checkpoint import load_checkpoint
 from model.decoding import DecodingOptions
 from model.generation import translate_texts
+from service.server import _Server
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = ROOT / "tests/data/tiny_checkpoint"
@@ -99,7 +101,7 @@ def test_it_says_what_to_open_and_answers_there(server, best):
     curl = server.welcome[3].split(maxsplit=1)[1]
     if shutil.which("curl"):
         output = subprocess.run(["bash", "-c", curl.replace("curl", "curl -s", 1)], capture_output=True, text=True)
-        assert json.loads(output.stdout)["translations"][0]["text"] == best("Good morning.")
+        assert json.loads(output.stdout)["translations"][0]["text"] == best("Where is the train station?")
 
 
 def test_a_string_and_a_list_are_translated(server, best):
@@ -216,3 +218,12 @@ def test_a_port_in_use_is_2_and_says_so():
         )
     assert result.returncode == 2
     assert f"cannot listen on 127.0.0.1, port {port}: Address already in use" in result.stderr
+
+
+def test_a_second_signal_does_not_force_the_stop():
+    """A forced one would cancel what the grace would have let finish, and answer it with 500."""
+    stopping = _Server(uvicorn.Config(lambda: None), grace_seconds=1.0, on_listening=lambda: None)
+    stopping.handle_exit(signal.SIGTERM, None)
+    stopping.handle_exit(signal.SIGINT, None)
+    assert stopping.should_exit
+    assert not stopping.force_exit
