@@ -123,11 +123,14 @@ def our_outputs(checkpoint, sources, **options):
 def test_logits_are_those_of_transformers(imported, kind):
     theirs, checkpoint = imported(kind)
     ids, mask = pad_sequences(make_sources(theirs.config.vocab_size, 50), PAD_ID)
-    targets = torch.randint(3, theirs.config.decoder_vocab_size, (50, 20))
+    generator = torch.Generator().manual_seed(1)
+    targets = torch.randint(3, theirs.config.decoder_vocab_size, (50, 20), generator=generator)
     targets[:, 0] = PAD_ID
+    # In double precision: in single, rounding alone comes near the tolerance at logits of this size.
+    theirs, model = copy.deepcopy(theirs).double(), copy.deepcopy(checkpoint.model).double()
     with torch.no_grad():
         expected = theirs(input_ids=ids, attention_mask=mask, decoder_input_ids=targets).logits
-        logits = checkpoint.model(ids, mask, targets)
+        logits = model(ids, mask, targets)
     if kind == "padding without probability":
         assert (logits[..., PAD_ID] < -9_000).all()
         expected[..., PAD_ID] = logits[..., PAD_ID]
