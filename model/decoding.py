@@ -7,6 +7,7 @@ prefix and the end-of-sentence token (eos) belong to it, and count in its length
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -26,27 +27,54 @@ class InvalidDecodingOptions(ValueError):
     """
 
     def __init__(self, field: str, value: object, allowed: str) -> None:
-        super().__init__(f"{field}={value!r} is not allowed: {allowed}")
+        super().__init__(f"{field} is {value!r}; allowed is {allowed}")
         self.field = field
         self.value = value
         self.allowed = allowed
 
 
-def _require_number(
-    field: str, value: object, lowest: float, highest: float, *, integer: bool = False, exclusive: bool = False
-) -> None:
-    """Raises unless `value` is a number in [lowest, highest], or in (lowest, highest] if `exclusive`."""
-    kinds = (int,) if integer else (int, float)
-    # bool is an int in Python, but `beam_size=True` is a mistake. NaN fails both comparisons.
-    is_number = isinstance(value, kinds) and not isinstance(value, bool)
-    if is_number and (lowest < value if exclusive else lowest <= value) and value <= highest:  # type: ignore[operator]
-        return
-    kind = "an integer" if integer else "a number"
-    if math.isinf(highest):
-        span = f"above {lowest}" if exclusive else f"of at least {lowest}"
-    else:
-        span = f"above {lowest} and at most {highest}" if exclusive else f"from {lowest} to {highest}"
-    raise InvalidDecodingOptions(field, value, f"must be {kind} {span}")
+@dataclass(frozen=True)
+class _Range:
+    """Numbers from `lowest` to `highest`; `lowest` itself is not one of them if `exclusive`."""
+
+    lowest: float
+    highest: float
+    integer: bool = False
+    exclusive: bool = False
+
+    def __contains__(self, value: object) -> bool:
+        kinds = (int,) if self.integer else (int, float)
+        # bool is an int in Python, but `beam_size=True` is a mistake. NaN fails both comparisons.
+        if not isinstance(value, kinds) or isinstance(value, bool):
+            return False
+        return (self.lowest < value if self.exclusive else self.lowest <= value) and value <= self.highest
+
+    def __str__(self) -> str:
+        kind = "an integer" if self.integer else "a number"
+        if math.isinf(self.highest):
+            return f"{kind} of at least {self.lowest}"
+        if self.exclusive:
+            return f"{kind} above {self.lowest} and at most {self.highest}"
+        return f"{kind} from {self.lowest} to {self.highest}"
+
+
+_RANGES = {
+    "beam_size": _Range(1, MAX_BEAM_SIZE, integer=True),
+    "length_penalty": _Range(-10, 10),
+    "num_hypotheses": _Range(1, MAX_BEAM_SIZE, integer=True),
+    "temperature": _Range(0, 100),
+    "top_k": _Range(1, math.inf, integer=True),
+    "top_p": _Range(0, 1, exclusive=True),
+    "seed": _Range(0, 2**63 - 1, integer=True),
+    "no_repeat_ngram_size": _Range(0, math.inf, integer=True),
+    "repetition_penalty": _Range(0, 10, exclusive=True),
+    "max_target_tokens": _Range(1, math.inf, integer=True),
+    "min_target_tokens": _Range(0, math.inf, integer=True),
+}
+_MAY_BE_NONE = ("top_k", "top_p", "seed", "max_target_tokens")
+
+ALLOWED: Mapping[str, str] = {name: str(span) for name, span in _RANGES.items()} | {"early_stopping": "true or false"}
+"""What each option may be, in words, before other options are looked at."""
 
 
 @dataclass(frozen=True)
@@ -97,39 +125,26 @@ class DecodingOptions:
 
     def __post_init__(self) -> None:
         """Checks each field alone, then those that depend on each other."""
-        _require_number("beam_size", self.beam_size, 1, MAX_BEAM_SIZE, integer=True)
-        _require_number("length_penalty", self.length_penalty, -10, 10)
-        _require_number("num_hypotheses", self.num_hypotheses, 1, MAX_BEAM_SIZE, integer=True)
-        _require_number("temperature", self.temperature, 0, 100)
-        if self.top_k is not None:
-            _require_number("top_k", self.top_k, 1, math.inf, integer=True)
-        if self.top_p is not None:
-            _require_number("top_p", self.top_p, 0, 1, exclusive=True)
-        if self.seed is not None:
-            _require_number("seed", self.seed, 0, 2**63 - 1, integer=True)
-        _require_number("no_repeat_ngram_size", self.no_repeat_ngram_size, 0, math.inf, integer=True)
-        _require_number("repetition_penalty", self.repetition_penalty, 0, 10, exclusive=True)
-        if self.max_target_tokens is not None:
-            _require_number("max_target_tokens", self.max_target_tokens, 1, math.inf, integer=True)
-        _require_number("min_target_tokens", self.min_target_tokens, 0, math.inf, integer=True)
+        for name, span in _RANGES.items():
+            value = getattr(self, name)
+            if value not in span and not (value is None and name in _MAY_BE_NONE):
+                raise InvalidDecodingOptions(name, value, ALLOWED[name])
         if not isinstance(self.early_stopping, bool):
-            raise InvalidDecodingOptions("early_stopping", self.early_stopping, "must be true or false")
+            raise InvalidDecodingOptions("early_stopping", self.early_stopping, ALLOWED["early_stopping"])
         self._check_combinations()
 
     def _check_combinations(self) -> None:
         if self.num_hypotheses > self.beam_size:
-            allowed = f"must be at most beam_size, which is {self.beam_size}"
+            allowed = f"at most beam_size, which is {self.beam_size}"
             raise InvalidDecodingOptions("num_hypotheses", self.num_hypotheses, allowed)
         if self.temperature > 0 and self.beam_size > 1:
-            allowed = f"must be 0 with beam_size above 1, which is {self.beam_size}"
+            allowed = f"only 0 with a beam_size above 1, which is {self.beam_size}"
             raise InvalidDecodingOptions("temperature", self.temperature, allowed)
         for name, value in (("top_k", self.top_k), ("top_p", self.top_p)):
             if value is not None and self.temperature == 0:
-                raise InvalidDecodingOptions(
-                    name, value, "needs a temperature above 0, for nothing is drawn without one"
-                )
+                raise InvalidDecodingOptions(name, value, "none without a temperature above 0, for nothing is drawn")
         if self.max_target_tokens is not None and self.min_target_tokens > self.max_target_tokens:
-            allowed = f"must be at most max_target_tokens, which is {self.max_target_tokens}"
+            allowed = f"at most max_target_tokens, which is {self.max_target_tokens}"
             raise InvalidDecodingOptions("min_target_tokens", self.min_target_tokens, allowed)
 
 

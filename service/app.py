@@ -22,7 +22,7 @@ from model.tokenizer import TextTokenizer
 from service.api import operations, pages, translate
 from service.api.deps import Services
 from service.api.errors import STATUS_TABLE, answer_error
-from service.api.middleware import BodyLimit, RequestContext, SecurityHeaders
+from service.api.middleware import BodyLimits, HeadAsGet, RequestContext, SecurityHeaders
 from service.engine.async_engine import AsyncEngine
 from service.engine.errors import EngineDead, EngineStopping
 from service.engine.interface import Engine
@@ -98,9 +98,10 @@ def create_app(
     for error in (*STATUS_TABLE, RequestValidationError, HTTPException):
         app.add_exception_handler(error, answer_error)
     # The last one added is the outermost.
-    app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes)
+    app.add_middleware(BodyLimits, max_bytes=settings.max_body_bytes, max_seconds=settings.receive_timeout_seconds)
     app.add_middleware(SecurityHeaders)
     app.add_middleware(RequestContext, metrics=metrics)
+    app.add_middleware(HeadAsGet)
     return app
 
 

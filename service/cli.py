@@ -236,7 +236,7 @@ def _options(beam_size: int) -> DecodingOptions:
     try:
         return DecodingOptions(beam_size=beam_size)
     except InvalidDecodingOptions as error:
-        _fail(f"--beam-size: {error.value} is not allowed: {error.allowed}", EXIT_USAGE)
+        _fail(f"--beam-size is {error.value}; allowed is {error.allowed}", EXIT_USAGE)
 
 
 def _settings() -> Settings:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import signal
 import socket
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from types import FrameType
 from typing import NoReturn
 
 import uvicorn
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from service.app import create_app
 from service.engine.errors import EngineDead
@@ -50,12 +50,13 @@ def run(settings: Settings, announce: Callable[[str], None]) -> bool:
     app = create_app(settings, on_engine_dead=on_engine_dead)
     config = uvicorn.Config(
         app,
+        http=_patient_protocol(settings.receive_timeout_seconds),
         lifespan="on",
         ws="none",
         log_config=None,
         access_log=False,
         server_header=False,
-        timeout_graceful_shutdown=math.ceil(settings.stop_grace_seconds) + _LAST_ANSWERS_SECONDS,
+        timeout_graceful_shutdown=_LAST_ANSWERS_SECONDS,
     )
     with _listen(settings.host, settings.port) as listener:
         port = listener.getsockname()[1]
@@ -68,7 +69,7 @@ def run(settings: Settings, announce: Callable[[str], None]) -> bool:
 
 
 class _Server(uvicorn.Server):
-    """Tells the engine to stop at once, so that what cannot finish in time is still answered."""
+    """Stops in order: the engine first, with the port still open, so that everyone hears why nothing is taken."""
 
     def __init__(self, config: uvicorn.Config, grace_seconds: float, on_listening: Callable[[], None]) -> None:
         super().__init__(config)
@@ -93,11 +94,57 @@ class _Server(uvicorn.Server):
             super().handle_exit(sig, frame)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Takes no more connections, and waits for the running ones."""
+        """Lets the engine finish what runs, then takes no more connections and waits for the last answers.
+
+        While the engine finishes, probes hear that it is stopping, and new requests get 503 with `Retry-After`.
+        """
         engine: Engine = self.config.app.state.services.engine  # type: ignore[union-attr]  # the app of `run`
         stopping = asyncio.create_task(engine.stop(self._grace_seconds))
-        await super().shutdown(sockets)
+        while not stopping.done():
+            await asyncio.wait({stopping}, timeout=1)
+            await self.on_tick(0)  # the answers' date
         await stopping
+        await super().shutdown(sockets)
+
+
+def _patient_protocol(max_seconds: float) -> type[asyncio.Protocol]:
+    """The server's protocol, with a limit on how long the headers of a request may take: uvicorn itself has none."""
+
+    class PatientProtocol(AutoHTTPProtocol):  # type: ignore[misc,valid-type]  # chosen when it is imported
+        _timer: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            super().connection_made(transport)
+            self._watch()
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            self._watch()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            self._unwatch()
+
+        def _is_between_requests(self) -> bool:
+            return self.cycle is None or self.cycle.response_complete
+
+        def _watch(self) -> None:
+            if not self._is_between_requests():
+                self._unwatch()
+            elif self._timer is None:
+                self._timer = self.loop.call_later(max_seconds, self._give_up)
+
+        def _unwatch(self) -> None:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+
+        def _give_up(self) -> None:
+            self._timer = None
+            if self._is_between_requests():
+                self.transport.close()
+
+    return PatientProtocol
 
 
 def _listen(host: str, port: int) -> socket.socket:

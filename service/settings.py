@@ -76,6 +76,12 @@ class Settings(BaseSettings):
         le=86_400,
         description="A translation that is not done by then is given up; no request may ask for a longer deadline.",
     )
+    receive_timeout_seconds: float = Field(
+        30.0,
+        gt=0,
+        le=3_600,
+        description="How long a request may take to arrive: first its headers, then its body.",
+    )
     stop_grace_seconds: float = Field(
         10.0,
         ge=0,

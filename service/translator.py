@@ -45,11 +45,11 @@ class UnknownLanguagePair(EngineError):
     Attributes:
         field: What to change: `source`, `target`, or `model`.
         given: What was asked for; None if nothing was.
-        available: The pairs there are, as `en-fr`, or the models' names if one must be chosen.
+        available: What `field` may be: the languages there are on this side, or the names of the models.
     """
 
     def __init__(self, field: str, given: str | None, reason: str, available: Sequence[str]) -> None:
-        super().__init__(f"{reason}; there is: {', '.join(available)}")
+        super().__init__(f"{reason}; allowed is {', '.join(available)}")
         self.field = field
         self.given = given
         self.available = tuple(available)
@@ -273,19 +273,20 @@ class Translator:
         if model is not None and all(info.name != model for info in models):
             raise UnknownModel(model, [info.name for info in models])
         candidates = [info for info in models if model in (None, info.name)]
-        pairs = sorted({f"{info.source_language}-{info.target_language}" for info in candidates})
         for side, given in (("source", source), ("target", target)):
             if given is None:
                 continue
+            codes = sorted({getattr(info, f"{side}_language") for info in candidates})
             candidates = _speaking(candidates, side, given)
             if not candidates:
-                reason = f"no model{f' {model}' if model else ''} has the {side} language {given!r}"
+                who = f'the model "{model}" has not' if model else "no model has"
+                reason = f'{who} the {side} language "{given}"'
                 if side == "target" and source is not None:
-                    reason += f" for the source language {source!r}"
-                raise UnknownLanguagePair(side, given, reason, pairs)
+                    reason += f' for the source language "{source}"'
+                raise UnknownLanguagePair(side, given, reason, codes)
         if len(candidates) > 1:
             names = [info.name for info in candidates]
-            raise UnknownLanguagePair("model", None, "more than one model fits: name one", names)
+            raise UnknownLanguagePair("model", None, "more than one model fits, so one must be named", names)
         return candidates[0]
 
     def pairs(self) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 Errors are problem details (RFC 9457) with the media type `application/problem+json`:
 
     {"type": "urn:gossamer:problem:invalid-request", "title": "The request is not valid", "status": 422,
-     "detail": "decoding.beam_size is 99; it must be an integer from 1 to 16", "request_id": "...",
+     "detail": "decoding.beam_size is 99; allowed is an integer from 1 to 16", "request_id": "...",
      "errors": [{"field": "decoding.beam_size", "given": 99, "allowed": "an integer from 1 to 16"}]}
 
 ApiError
@@ -11,6 +11,7 @@ ApiError
 ├── UnsupportedMediaType   the body is not said to be JSON
 ├── InvalidField           a field's value is not allowed
 ├── BodyTooLarge
+├── BodyTooSlow
 ├── TextTooLarge
 ├── TooManyTexts
 └── NotReady               loading, draining or dead
@@ -19,6 +20,7 @@ ApiError
 from __future__ import annotations
 
 import difflib
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,12 +28,15 @@ from typing import Any
 
 import orjson
 from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match
 
+from model.decoding import ALLOWED as ALLOWED_OPTIONS
 from model.decoding import InvalidDecodingOptions
-from service.api.schemas import known_fields
+from service.api.schemas import fields_at
 from service.engine import errors as engine_errors
 from service.observability.logging import request_id
 from service.translator import UnknownLanguagePair
@@ -39,6 +44,8 @@ from service.translator import UnknownLanguagePair
 MEDIA_TYPE = "application/problem+json"
 
 _MAX_SHOWN_CHARACTERS = 100
+_MAX_FAULTS = 10
+"""How many wrong fields are told of; a body may have a hundred thousand."""
 
 
 class ApiError(Exception):
@@ -71,6 +78,15 @@ class BodyTooLarge(ApiError):
         super().__init__(f"the body has {size} bytes; at most {max_bytes} are allowed")
         self.num_bytes = num_bytes
         self.max_bytes = max_bytes
+
+
+class BodyTooSlow(ApiError):
+    """The body did not arrive in time."""
+
+    def __init__(self, num_bytes: int, max_seconds: float) -> None:
+        super().__init__(f"the body had not arrived after {max_seconds:g} s: {num_bytes} bytes came")
+        self.num_bytes = num_bytes
+        self.max_seconds = max_seconds
 
 
 class TextTooLarge(ApiError):
@@ -123,6 +139,7 @@ STATUS_TABLE: Mapping[type[Exception], Kind] = {
     engine_errors.SequenceTooLarge: _INVALID,
     UnknownLanguagePair: Kind(422, "unknown-language-pair", "No model translates between these languages"),
     engine_errors.UnknownModel: Kind(422, "unknown-model", "There is no such model"),
+    BodyTooSlow: Kind(408, "body-too-slow", "The body came too slowly"),
     BodyTooLarge: Kind(413, "body-too-large", "The body is too large"),
     TextTooLarge: Kind(413, "text-too-large", "There is too much text in one request"),
     TooManyTexts: Kind(413, "too-many-texts", "There are too many texts in one request"),
@@ -143,46 +160,105 @@ _UNEXPECTED = Kind(500, "internal-error", "Something went wrong in the server")
 _UNEXPECTED_DETAIL = "an unexpected error; it has been logged under the request id"
 
 _HTTP_TITLES = {404: ("not-found", "There is no such page"), 405: ("method-not-allowed", "The method is not allowed")}
+_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 _RETRY_AFTER_SECONDS = 1
 
 
-def problem_of(error: Exception) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What is wrong with one field.
+
+    Attributes:
+        field: Its name, with those of the objects around it; shortened.
+        given: As JSON, shortened.
+        allowed: In words, or a list of the values.
+        sentence: All of it, for people.
+    """
+
+    field: str
+    given: object
+    allowed: object
+    sentence: str
+
+    def to_json(self) -> dict[str, object]:
+        """What stands in `errors`."""
+        return {"field": self.field, "given": self.given, "allowed": self.allowed}
+
+
+def problem_of(error: Exception, schema: type[BaseModel] | None = None) -> dict[str, Any]:
     """The problem details of an error; `status` among them.
 
     Errors without an entry in the table get a 500 that says nothing about the inside.
+
+    Args:
+        error: What went wrong.
+        schema: Of the body that was read, which knows the names that fields may have.
     """
     if isinstance(error, HTTPException):
         slug, title = _HTTP_TITLES.get(error.status_code, ("http-error", str(error.detail)))
         return _problem(Kind(error.status_code, slug, title), str(error.detail), [])
     for base in type(error).__mro__:
         if base in STATUS_TABLE:
-            faults = _faults(error)
-            detail = str(error) if not isinstance(error, RequestValidationError) else _sentence(faults)
-            return _problem(STATUS_TABLE[base], detail, faults)
+            faults = _faults(error, schema)
+            detail = _sentence(faults) if STATUS_TABLE[base] is _INVALID and faults else str(error)
+            return _problem(STATUS_TABLE[base], detail, [fault.to_json() for fault in faults[:_MAX_FAULTS]])
     return _problem(_UNEXPECTED, _UNEXPECTED_DETAIL, [])
 
 
-def problem_response(error: Exception) -> Response:
-    """The answer to an error."""
-    problem = problem_of(error)
+def problem_response(error: Exception, schema: type[BaseModel] | None = None) -> Response:
+    """The answer to an error; see `problem_of`."""
+    problem = problem_of(error, schema)
     headers = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
     if problem["status"] == 503 and not isinstance(error, engine_errors.EngineDead):
         seconds = getattr(error, "retry_after_seconds", _RETRY_AFTER_SECONDS)
         headers["Retry-After"] = str(max(1, math.ceil(seconds)))
-    if isinstance(error, BodyTooLarge):
+    if isinstance(error, BodyTooLarge | BodyTooSlow):
         headers["Connection"] = "close"  # the rest of the body is not read
     return Response(orjson.dumps(problem), problem["status"], headers, MEDIA_TYPE)
 
 
-async def answer_error(_request: Request, error: Exception) -> Response:
+async def answer_error(request: Request, error: Exception) -> Response:
     """The exception handler for every class of the table."""
-    return problem_response(error)
+    if isinstance(error, HTTPException):
+        error = _explained(request, error)
+    return problem_response(error, _body_schema(request))
 
 
 def shown(value: object) -> str:
-    """A value as it may stand in a message: short, and without its insides."""
-    return repr(_given(value)) if isinstance(value, str) else str(_given(value))
+    """A value as it may stand in a message: as JSON, short, and without its insides."""
+    given = _given(value)
+    return given if isinstance(given, str) and not isinstance(value, str) else json.dumps(given, ensure_ascii=False)
+
+
+def _explained(request: Request, error: HTTPException) -> HTTPException:
+    """What the framework says of unknown paths and wrong methods, with what there is instead."""
+    path = shown(request.url.path)
+    if error.status_code == 405:
+        allowed = ", ".join(_allowed_methods(request))
+        detail = f"{shortened(request.method)} is not allowed for {path}; allowed is {allowed}"
+        return HTTPException(405, detail, {**(error.headers or {}), "Allow": allowed})
+    if error.status_code == 404 and error.detail == "Not Found":
+        return HTTPException(404, f"there is nothing at {path}; /docs lists what there is", error.headers)
+    return error
+
+
+def _allowed_methods(request: Request) -> list[str]:
+    """All methods of a path; the framework names those of its first route."""
+    routes = request.app.router.routes
+    allowed = [
+        method
+        for method in _METHODS
+        if any(route.matches({**request.scope, "method": method})[0] is Match.FULL for route in routes)
+    ]
+    return ["GET", "HEAD", *allowed[1:]] if "GET" in allowed else allowed
+
+
+def _body_schema(request: Request) -> type[BaseModel] | None:
+    """What the route takes as its body, if it takes one."""
+    field = getattr(request.scope.get("route"), "body_field", None)
+    schema = getattr(getattr(field, "field_info", None), "annotation", None)
+    return schema if isinstance(schema, type) and issubclass(schema, BaseModel) else None
 
 
 def _problem(kind: Kind, detail: str, faults: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -196,10 +272,15 @@ def _problem(kind: Kind, detail: str, faults: Sequence[Mapping[str, Any]]) -> di
     return problem | {"errors": list(faults)} if faults else problem
 
 
+def shortened(text: str) -> str:
+    """At most the first hundred characters of what a client sent: no answer repeats a whole body."""
+    return text if len(text) <= _MAX_SHOWN_CHARACTERS else text[:_MAX_SHOWN_CHARACTERS] + "…"
+
+
 def _given(value: object) -> object:
     """A value for the field `given`: JSON, and short."""
     if isinstance(value, str):
-        return value if len(value) <= _MAX_SHOWN_CHARACTERS else value[:_MAX_SHOWN_CHARACTERS] + "…"
+        return shortened(value)
     if isinstance(value, list | tuple):
         return f"a list of {len(value)}"
     if isinstance(value, dict):
@@ -207,9 +288,9 @@ def _given(value: object) -> object:
     return value if value is None or isinstance(value, bool | int | float) else type(value).__name__
 
 
-def _faults(error: Exception) -> list[dict[str, Any]]:
+def _faults(error: Exception, schema: type[BaseModel] | None) -> list[Fault]:
     if isinstance(error, RequestValidationError):
-        return [_validation_fault(details) for details in error.errors()]
+        return [_validation_fault(details, schema) for details in error.errors()]
     if isinstance(error, InvalidField):
         return [_fault(error.field, error.given, error.allowed)]
     if isinstance(error, InvalidDecodingOptions | engine_errors.InvalidOptions):
@@ -223,14 +304,15 @@ def _faults(error: Exception) -> list[dict[str, Any]]:
     if isinstance(error, TooManyTexts):
         return [_fault("text", error.num_texts, f"at most {error.max_texts} items")]
     if isinstance(error, engine_errors.RequestTooLarge):
-        return [_fault("text", error.num_tokens, f"at most {error.max_tokens} tokens")]
+        return [_fault("text", error.num_tokens, f"at most {error.max_tokens} source tokens")]
     if isinstance(error, BodyTooLarge):
         return [_fault("body", error.num_bytes, f"at most {error.max_bytes} bytes")]
     return []
 
 
-def _fault(field: str, given: object, allowed: object) -> dict[str, Any]:
-    return {"field": field, "given": _given(given), "allowed": allowed}
+def _fault(field: str, given: object, allowed: object) -> Fault:
+    field = shortened(field)
+    return Fault(field, _given(given), allowed, f"{field} is {shown(given)}; allowed is {allowed}")
 
 
 _EXPECTED = {
@@ -247,7 +329,7 @@ _EXPECTED = {
 }
 
 
-def _validation_fault(details: Mapping[str, Any]) -> dict[str, Any]:
+def _validation_fault(details: Mapping[str, Any], schema: type[BaseModel] | None) -> Fault:
     """A fault that pydantic found, in our words."""
     path = [part for part in details["loc"] if part != "body"]
     context = details.get("ctx") or {}
@@ -256,25 +338,35 @@ def _validation_fault(details: Mapping[str, Any]) -> dict[str, Any]:
     if kind == "field":  # raised by a validator of schemas.py
         return _fault(field + context.get("at", ""), context.get("given"), context["allowed"])
     if kind == "missing":
-        return {"field": field, "given": None, "allowed": "required"}
+        return Fault(field, None, "required", f"{field} is missing")
     if kind == "extra_forbidden":
-        known = known_fields(path[:-1])
-        nearest = difflib.get_close_matches(str(path[-1]), known, n=1)
-        hint = f" (did you mean {nearest[0]}?)" if nearest else ""
-        return _fault(field, given, f"only these fields{hint}: {', '.join(known)}")
+        return _unknown_field(field, path, given, schema)
     if kind == "literal_error":
         return _fault(field, given, context["expected"])
+    if kind == "string_too_long":
+        return _fault(field, given, f"a string of at most {context['max_length']} characters")
+    if path[:1] == ["decoding"] and path[-1] in ALLOWED_OPTIONS:
+        return _fault(field, given, ALLOWED_OPTIONS[path[-1]])
     return _fault(field, given, _EXPECTED.get(kind, details["msg"]))
 
 
+def _unknown_field(field: str, path: Sequence[Any], given: object, schema: type[BaseModel] | None) -> Fault:
+    known = fields_at(schema, path[:-1])
+    nearest = difflib.get_close_matches(shortened(str(path[-1])), known, n=1)
+    hint = f"did you mean {nearest[0]}?" if nearest else ""
+    allowed = f"only these fields{f' ({hint})' if hint else ''}: {', '.join(known)}"
+    sentence = f"{field} is an unknown field{f'; {hint}' if hint else ''} (there are: {', '.join(known)})"
+    return Fault(field, _given(given), allowed, sentence)
+
+
 def _path(parts: Sequence[object]) -> str:
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts).removeprefix(".")
-
-
-def _sentence(faults: Sequence[Mapping[str, Any]]) -> str:
-    return "; ".join(
-        f"{fault['field']} is missing"
-        if fault["allowed"] == "required"
-        else f"{fault['field']} is {shown(fault['given'])}; allowed is {fault['allowed']}"
-        for fault in faults
+    """The name of a field; names that the client made up are shortened."""
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{shortened(str(part))}" for part in parts).removeprefix(
+        "."
     )
+
+
+def _sentence(faults: Sequence[Fault]) -> str:
+    told = [fault.sentence for fault in faults[:_MAX_FAULTS]]
+    more = len(faults) - len(told)
+    return "; ".join([*told, f"and {more} more"] if more else told)

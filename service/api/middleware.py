@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 import re
 import time
 import uuid
-from collections.abc import Sequence
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.api.errors import BodyTooLarge, problem_response
+from service.api.errors import BodyTooLarge, BodyTooSlow, problem_response
 from service.observability.logging import describe_exception, request_id
 from service.observability.metrics import Metrics, Outcome
 
@@ -20,6 +21,10 @@ logger = logging.getLogger(__name__)
 REQUEST_ID_HEADER = "X-Request-ID"
 CLIENT_CLOSED_REQUEST = 499
 """The status of an answer that nobody waits for any more; the client never sees it."""
+
+_LINGER_SECONDS = 10.0
+_LINGER_BYTES = 64 * 1024**2
+"""How long, and how much, a client may go on sending a body that was refused, so that it reads why."""
 
 _CLIENT_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
@@ -100,34 +105,104 @@ class SecurityHeaders:
         await self._app(scope, receive, send_with_headers if scope["type"] == "http" else send)
 
 
-class BodyLimit:
-    """Refuses bodies that are too long, by what the client announces and by what really comes."""
+class BodyLimits:
+    """Refuses bodies that are too long, by what the client announces and by what really comes, and too slow ones."""
 
-    def __init__(self, app: ASGIApp, max_bytes: int) -> None:
+    def __init__(self, app: ASGIApp, max_bytes: int, max_seconds: float) -> None:
+        """Wraps an app.
+
+        Args:
+            app: Gets every request whose body is not announced as too long.
+            max_bytes: Longest body.
+            max_seconds: From the end of the headers to the end of the body.
+        """
         self._app = app
         self._max_bytes = max_bytes
+        self._max_seconds = max_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        announced = _content_length(scope["headers"])
+        headers = Headers(scope=scope)
+        announced = _content_length(headers)
         if announced is not None and announced > self._max_bytes:
-            await problem_response(BodyTooLarge(announced, self._max_bytes))(scope, receive, send)
+            refusal = problem_response(BodyTooLarge(announced, self._max_bytes))
+            # Who waits for a 100 before sending sends nothing after a 413.
+            is_sending = headers.get("expect", "").lower() != "100-continue"
+            await refusal(scope, receive, _lingering(receive, send) if is_sending else send)
             return
+        deadline = time.monotonic() + self._max_seconds
         num_bytes = 0
+        is_complete = False
+        send_answer = send
 
-        async def receive_within_limit() -> Message:
-            nonlocal num_bytes
-            message = await receive()
+        async def receive_within_limits() -> Message:
+            nonlocal num_bytes, is_complete, send_answer
+            if is_complete:  # What is waited for now is that the client goes away.
+                return await receive()
+            try:
+                async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
+                    message = await receive()
+            except TimeoutError as error:
+                raise BodyTooSlow(num_bytes, self._max_seconds) from error
             if message["type"] == "http.request":
                 num_bytes += len(message.get("body", b""))
+                is_complete = not message.get("more_body", False)
                 if num_bytes > self._max_bytes:
+                    send_answer = send if is_complete else _lingering(receive, send)
                     raise BodyTooLarge(None, self._max_bytes)
             return message
 
-        await self._app(scope, receive_within_limit, send)
+        async def send_to_end(message: Message) -> None:
+            await send_answer(message)
+
+        await self._app(scope, receive_within_limits, send_to_end)
+
+
+class HeadAsGet:
+    """Answers HEAD as GET without the body."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one request."""
+        if scope["type"] != "http" or scope["method"] != "HEAD":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_without_body(message: Message) -> None:
+            await send({**message, "body": b""} if message["type"] == "http.response.body" else message)
+
+        # A copy: the server keeps the request's own method, by which it knows that no body follows the headers.
+        await self._app({**scope, "method": "GET"}, receive, send_without_body)
+
+
+def _lingering(receive: Receive, send: Send) -> Send:
+    """A `send` that reads on after the answer, for a while, before it ends the connection.
+
+    A client that is still sending reads the answer when it has finished. If the connection were closed under it, its
+    system would report a reset, and throw the answer away unread.
+    """
+
+    async def send_and_linger(message: Message) -> None:
+        if message["type"] != "http.response.body" or message.get("more_body", False):
+            await send(message)
+            return
+        await send({**message, "more_body": True})
+        num_bytes = 0
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LINGER_SECONDS):
+                while num_bytes < _LINGER_BYTES:
+                    part = await receive()
+                    num_bytes += len(part.get("body", b""))
+                    if not part.get("more_body", False):
+                        break
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    return send_and_linger
 
 
 def outcome_of(status: int | None) -> Outcome:
@@ -143,7 +218,7 @@ def outcome_of(status: int | None) -> Outcome:
     return "client_error" if status >= 400 else "ok"
 
 
-def _content_length(headers: Sequence[tuple[bytes, bytes]]) -> int | None:
+def _content_length(headers: Headers) -> int | None:
     # The server has checked the syntax; what is no number is counted as it comes.
-    value = next((value for name, value in headers if name == b"content-length"), b"")
-    return int(value) if value.isdigit() else None
+    value = headers.get("content-length", "")
+    return int(value) if value.isdecimal() else None

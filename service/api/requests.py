@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import email.message
+import re
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -12,10 +13,12 @@ from fastapi.routing import APIRoute
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from service.api.errors import InvalidJson, UnsupportedMediaType
+from service.api.errors import InvalidJson, UnsupportedMediaType, shown
 from service.api.middleware import CLIENT_CLOSED_REQUEST
 
 T = TypeVar("T")
+
+_NO_NUMBER = re.compile(r"NaN|Infinity")
 
 
 class JsonRequest(Request):
@@ -35,7 +38,7 @@ class JsonRequest(Request):
         try:
             return orjson.loads(body)
         except orjson.JSONDecodeError as error:
-            raise InvalidJson(f"the body is not valid JSON: {error}") from error
+            raise InvalidJson(f"the body is not valid JSON: {_reason(body, error)}") from error
 
 
 class JsonRoute(APIRoute):
@@ -58,6 +61,24 @@ class JsonRoute(APIRoute):
                 return Response(status_code=CLIENT_CLOSED_REQUEST)
 
         return handle_json
+
+
+def _reason(body: bytes, error: orjson.JSONDecodeError) -> str:
+    """What is wrong with a body, where the parser's own words do not tell it to someone who cannot see its code."""
+    try:
+        body.decode()
+    except UnicodeDecodeError as fault:
+        return f"it is not UTF-8 (byte 0x{body[fault.start]:02x} at offset {fault.start})"
+    place = f"line {error.lineno} column {error.colno}"
+    if not body:
+        return "it is empty"
+    if _NO_NUMBER.match(error.doc, error.pos):
+        return f"NaN and Infinity are no JSON numbers ({place})"
+    if "infinity" in error.msg:
+        return f"a number is too large ({place})"
+    if "surrogate" in error.msg:
+        return f"half of a surrogate pair is no character ({place})"
+    return str(error)
 
 
 class ClientGone(Exception):
@@ -96,7 +117,8 @@ def _check_content_type(value: str | None) -> None:
     subtype = message.get_content_subtype()
     is_json = message.get_content_maintype() == "application" and (subtype == "json" or subtype.endswith("+json"))
     if not is_json:
-        raise UnsupportedMediaType(f"the content type is {value or 'not given'}; it must be application/json")
+        given = shown(value) if value else "not given"
+        raise UnsupportedMediaType(f"the content type is {given}; allowed is application/json")
     charset = message.get_content_charset("utf-8")
     if charset not in ("utf-8", "utf8", "us-ascii"):
-        raise UnsupportedMediaType(f"the charset is {charset}; JSON must be UTF-8")
+        raise UnsupportedMediaType(f"the charset is {shown(charset)}; allowed is utf-8")

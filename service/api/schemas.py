@@ -256,7 +256,17 @@ class TranslateAnswer(BaseModel):
     timings: TimingsAnswer
 
 
-def known_fields(path: Sequence[object]) -> list[str]:
-    """The names a request may use inside the field at `path`."""
-    schema: type[BaseModel] = Decoding if list(path) == ["decoding"] else TranslateRequest
-    return [field.alias or name for name, field in schema.model_fields.items()]
+def fields_at(schema: type[BaseModel] | None, path: Sequence[object]) -> list[str]:
+    """The names that a body of this schema may use inside the field at `path`; none where that is not known."""
+    for part in path:
+        if schema is not None and not isinstance(part, int):
+            named = {field.alias or name: field for name, field in schema.model_fields.items()}
+            schema = _schema_in(named[str(part)].annotation) if str(part) in named else None
+    return [] if schema is None else [field.alias or name for name, field in schema.model_fields.items()]
+
+
+def _schema_in(annotation: object) -> type[BaseModel] | None:
+    """The model within `Model | None`, `list[Model]` and the like."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for part in get_args(annotation) if (found := _schema_in(part)) is not None), None)

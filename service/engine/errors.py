@@ -57,7 +57,7 @@ class RequestTooLarge(RequestRejected):
     """
 
     def __init__(self, num_tokens: int, max_tokens: int) -> None:
-        super().__init__(f"the request has {num_tokens} source tokens; at most {max_tokens} are taken at once")
+        super().__init__(f"the text has {num_tokens} source tokens; at most {max_tokens} are taken in one request")
         self.num_tokens = num_tokens
         self.max_tokens = max_tokens
 
@@ -72,7 +72,7 @@ class SourceTooLong(RequestRejected):
     """
 
     def __init__(self, sequence_index: int, num_tokens: int, max_tokens: int) -> None:
-        super().__init__(f"source {sequence_index} has {num_tokens} tokens; at most {max_tokens} are allowed")
+        super().__init__(f"a segment has {num_tokens} tokens; at most {max_tokens} are allowed")
         self.sequence_index = sequence_index
         self.num_tokens = num_tokens
         self.max_tokens = max_tokens
@@ -90,8 +90,8 @@ class SequenceTooLarge(RequestRejected):
 
     def __init__(self, sequence_index: int, resource: str, needed: int, available: int) -> None:
         super().__init__(
-            f"sequence {sequence_index} may need {needed} {resource}, but there are {available} in all; "
-            "shorten the source, lower max_target_tokens or beam_size"
+            f"a segment may need {needed} {resource}, but there are {available} in all; "
+            "lower beam_size or max_target_tokens, or shorten the segment"
         )
         self.sequence_index = sequence_index
         self.resource = resource
@@ -108,7 +108,7 @@ class UnknownModel(RequestRejected):
     """
 
     def __init__(self, model: str, available: Sequence[str]) -> None:
-        super().__init__(f"there is no model {model!r}; there are: {', '.join(available) or 'none'}")
+        super().__init__(f'there is no model "{model}"; allowed is {", ".join(available) or "none"}')
         self.model = model
         self.available = tuple(available)
 
@@ -124,7 +124,7 @@ class InvalidOptions(RequestRejected):
     """
 
     def __init__(self, sequence_index: int, field: str, value: object, allowed: str) -> None:
-        super().__init__(f"sequence {sequence_index}: {field}={value!r} is not allowed: {allowed}")
+        super().__init__(f"{field} is {value!r}; allowed is {allowed}")
         self.sequence_index = sequence_index
         self.field = field
         self.value = value
@@ -168,7 +168,7 @@ class SequenceFailed(EngineError):
     """
 
     def __init__(self, sequence_index: int, reason: str) -> None:
-        super().__init__(f"sequence {sequence_index} failed: {reason}")
+        super().__init__(f"a segment could not be translated: {reason}")
         self.sequence_index = sequence_index
         self.reason = reason
 

@@ -299,10 +299,10 @@ class Scheduler:
             ("min_target_tokens", options.min_target_tokens),
         ):
             if value > most:
-                raise InvalidOptions(index, name, value, f"must be at most {most}, the longest target there is")
+                raise InvalidOptions(index, name, value, f"at most {most}, the longest target that the model may write")
         limit = self._target_limit(sequence, model)
         if len(sequence.forced_prefix) >= limit:
-            allowed = f"has {len(sequence.forced_prefix)} tokens, and must have fewer than the limit of {limit}"
+            allowed = f"fewer tokens than the limit of {limit}; these are {len(sequence.forced_prefix)}"
             raise InvalidOptions(index, "forced_prefix", sequence.forced_prefix, allowed)
 
 
@@ -310,13 +310,13 @@ def _check_ids(index: int, sequence: SequenceRequest, model: ModelInfo) -> None:
     """Raises if ids are not what the model can read or write."""
     source, prefix = sequence.source_ids, sequence.forced_prefix
     if not source or source[-1] != model.eos_id:
-        raise InvalidOptions(index, "source_ids", source[-1:], f"must end with the end of sentence, {model.eos_id}")
+        raise InvalidOptions(index, "source_ids", source[-1:], f"what ends with the end of sentence, {model.eos_id}")
     if not 0 <= min(source) <= max(source) < model.source_vocab_size:
         worst = min(source) if min(source) < 0 else max(source)
-        raise InvalidOptions(index, "source_ids", worst, f"must be from 0 to {model.source_vocab_size - 1}")
+        raise InvalidOptions(index, "source_ids", worst, f"ids from 0 to {model.source_vocab_size - 1}")
     for token in prefix:
         if not 0 <= token < model.target_vocab_size or token == model.eos_id:
-            allowed = f"must be from 0 to {model.target_vocab_size - 1}, without the end of sentence"
+            allowed = f"ids from 0 to {model.target_vocab_size - 1}, without the end of sentence"
             raise InvalidOptions(index, "forced_prefix", token, allowed)
 
 

@@ -147,12 +147,12 @@ def numpy_beam_search(model, beam_size, length_penalty, max_tokens, early_stoppi
         ({"num_hypotheses": 3, "beam_size": 2}, "num_hypotheses", "at most beam_size, which is 2"),
         ({"temperature": -0.1}, "temperature", "a number from 0 to 100"),
         ({"temperature": math.inf}, "temperature", "a number from 0 to 100"),
-        ({"temperature": 1, "beam_size": 4}, "temperature", "0 with beam_size above 1, which is 4"),
+        ({"temperature": 1, "beam_size": 4}, "temperature", "only 0 with a beam_size above 1, which is 4"),
         ({"top_k": 0, "temperature": 1}, "top_k", "an integer of at least 1"),
-        ({"top_k": 5}, "top_k", "needs a temperature above 0"),
+        ({"top_k": 5}, "top_k", "none without a temperature above 0"),
         ({"top_p": 0.0, "temperature": 1}, "top_p", "a number above 0 and at most 1"),
         ({"top_p": 1.1, "temperature": 1}, "top_p", "a number above 0 and at most 1"),
-        ({"top_p": 0.5}, "top_p", "needs a temperature above 0"),
+        ({"top_p": 0.5}, "top_p", "none without a temperature above 0"),
         ({"seed": -1}, "seed", "an integer from 0"),
         ({"seed": 2**63}, "seed", "an integer from 0"),
         ({"no_repeat_ngram_size": -1}, "no_repeat_ngram_size", "an integer of at least 0"),
@@ -169,7 +169,7 @@ def test_wrong_option_is_refused_with_field_value_and_what_is_allowed(given_opti
     assert caught.value.field == field
     assert caught.value.value == given_options[field] or math.isnan(given_options[field])
     assert allowed in caught.value.allowed
-    assert str(caught.value) == f"{field}={given_options[field]!r} is not allowed: {caught.value.allowed}"
+    assert str(caught.value) == f"{field} is {given_options[field]!r}; allowed is {caught.value.allowed}"
 
 
 def test_options_at_their_bounds_are_accepted_and_cannot_be_changed():

@@ -94,7 +94,7 @@ def test_a_sentence_that_is_too_long_is_translated_in_parts(run):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["-b", "99", "Hello."], "--beam-size: 99 is not allowed: must be an integer from 1 to 16"),
+        (["-b", "99", "Hello."], "--beam-size is 99; allowed is an integer from 1 to 16"),
         (["-b", "many", "Hello."], "--beam-size"),
         (["-m", "no/such/folder", "Hello."], "no/such/folder"),
         (["-f", "no-such-file"], "no-such-file cannot be read (No such file or directory)"),

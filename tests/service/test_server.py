@@ -164,6 +164,85 @@ def test_bad_input_is_refused_and_the_server_goes_on(server):
     assert server.get("/healthz")[0] == 200
 
 
+def test_a_refused_body_that_is_still_being_sent_is_answered_and_not_reset(server):
+    """A client reads the answer only when it has sent all; a connection closed before that is a reset to it."""
+    host, port = server.address.removeprefix("http://").split(":")
+    for framing in ("chunked", "length"):
+        with socket.create_connection((host, int(port)), timeout=_PATIENCE_SECONDS) as connection:
+            is_chunked = framing == "chunked"
+            length = "Transfer-Encoding: chunked" if is_chunked else f"Content-Length: {8 * 1024**2}"
+            head = f"POST /v1/translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n{length}\r\n\r\n"
+            connection.sendall(head.encode())
+            part = b" " * 65_536
+            for _ in range(128):
+                connection.sendall(b"10000\r\n" + part + b"\r\n" if is_chunked else part)
+                time.sleep(0.001)
+            if is_chunked:
+                connection.sendall(b"0\r\n\r\n")
+            answer = b""
+            while received := connection.recv(65_536):  # to the end: the server closes it
+                answer += received
+        assert answer.startswith(b"HTTP/1.1 413 "), framing
+        assert b"at most 2097152 are allowed" in answer
+
+
+def test_who_waits_for_a_go_ahead_is_refused_before_sending(server):
+    host, port = server.address.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=_PATIENCE_SECONDS) as connection:
+        connection.sendall(
+            b"POST /v1/translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            b"Content-Length: 9999999\r\nExpect: 100-continue\r\n\r\n"
+        )
+        started = time.monotonic()
+        answer = b""
+        while received := connection.recv(65_536):
+            answer += received
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    assert time.monotonic() - started < 9  # it does not wait for a body that will not come
+
+
+def test_requests_that_arrive_too_slowly_are_given_up():
+    server = Server("-m", TINY, GOSSAMER_RECEIVE_TIMEOUT_SECONDS="1")
+    host, port = server.address.removeprefix("http://").split(":")
+    try:
+        with (
+            socket.create_connection((host, int(port)), timeout=_PATIENCE_SECONDS) as silent,
+            socket.create_connection((host, int(port)), timeout=_PATIENCE_SECONDS) as slow_head,
+            socket.create_connection((host, int(port)), timeout=_PATIENCE_SECONDS) as slow_body,
+        ):
+            slow_head.sendall(b"GET /healthz HTTP/1.1\r\nHost:")
+            slow_body.sendall(
+                b"POST /v1/translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+                b"Content-Length: 100\r\n\r\n{"
+            )
+            assert silent.recv(100) == b""
+            assert slow_head.recv(100) == b""
+            assert slow_body.recv(100).startswith(b"HTTP/1.1 408 ")
+    finally:
+        assert server.stop() == 0
+
+
+def test_while_it_stops_the_port_is_open_and_says_so():
+    server = Server("-m", TINY, GOSSAMER_STOP_GRACE_SECONDS="3")
+    server.wait_until_ready()
+    results = []
+    body = {"text": ["They would rather walk than wait another hour."] * 1000, "decoding": {"beam_size": 16}}
+    asking = threading.Thread(target=lambda: results.append(server.get("/v1/translate", body)))
+    asking.start()
+    while "gossamer_running_sequences 0.0" in _metrics(server):
+        time.sleep(0.01)
+    server.process.send_signal(signal.SIGTERM)
+    while (probe := server.get("/readyz"))[0] == 200:
+        time.sleep(0.01)
+    assert (probe[0], probe[1]["detail"]) == (503, "the engine is stopping")
+    assert server.get("/healthz")[0] == 200
+    refused, problem = server.get("/v1/translate", {"text": "Hello."})
+    assert (refused, problem["detail"]) == (503, "the engine is stopping")
+    assert server.stop() == 0
+    asking.join()
+    assert results[0][0] in (200, 503)
+
+
 def test_sigterm_finishes_what_runs_and_exits_with_0():
     server = Server("-m", TINY, GOSSAMER_LOG_FORMAT="json")
     server.wait_until_ready()

@@ -44,6 +44,74 @@ def test_what_the_framework_refuses_is_a_problem_document_too(client, method, pa
     assert response.json()["status"] == status
 
 
+def test_a_wrong_method_is_told_which_are_right(client):
+    response = client.get("/v1/translate")
+    assert response.headers["allow"] == "POST"
+    assert response.json()["detail"] == 'GET is not allowed for "/v1/translate"; allowed is POST'
+    response = client.delete("/healthz")
+    assert response.headers["allow"] == "GET, HEAD"
+    assert response.json()["detail"] == 'DELETE is not allowed for "/healthz"; allowed is GET, HEAD'
+
+
+def test_a_path_with_routes_for_several_methods_allows_them_all(engine):
+    app = create_app(Settings(), engine, {})
+    app.add_api_route("/two", lambda: None, methods=["GET"])
+    app.add_api_route("/two", lambda: None, methods=["DELETE", "PUT"])
+    with TestClient(app) as client:
+        assert client.post("/two").headers["allow"] == "GET, HEAD, PUT, DELETE"
+
+
+def test_an_unknown_path_is_repeated_shortened_with_where_to_look(client):
+    detail = client.get("/nope").json()["detail"]
+    assert detail == 'there is nothing at "/nope"; /docs lists what there is'
+    assert len(client.get("/" + "n" * 10_000).content) < 1_000
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/startupz", "/metrics", "/v1/models", "/", "/docs", "/nope"])
+def test_head_is_answered_as_get_without_the_body(client, path):
+    if path != "/nope":
+        client.portal.call(asyncio.sleep, 0.01)  # the engine starts beside the app
+    head, get = client.head(path), client.get(path)
+    assert head.status_code == get.status_code
+    assert head.content == b""
+    assert head.headers["content-type"] == get.headers["content-type"]
+
+
+def test_a_body_that_does_not_arrive_in_time_is_answered_with_408(engine):
+    async def scenario():
+        app = create_app(Settings(receive_timeout_seconds=0.05), engine, {"en-fr": FakeTokenizer()})
+        sent, parts = [], [{"type": "http.request", "body": b'{"text":', "more_body": True}]
+
+        async def receive():
+            if parts:
+                return parts.pop()
+            await asyncio.Event().wait()
+
+        async def send(message):
+            sent.append(message)
+
+        async with app.router.lifespan_context(app):
+            await asyncio.wait_for(app(post_scope(), receive, send), 5)
+        assert sent[0]["status"] == 408
+        assert (b"connection", b"close") in sent[0]["headers"]
+        assert b"after 0.05 s: 8 bytes came" in sent[1]["body"]
+
+    asyncio.run(scenario())
+
+
+def test_a_body_that_has_arrived_has_no_such_limit(engine):
+    async def scenario():
+        engine.hold = asyncio.Event()
+        app = create_app(Settings(receive_timeout_seconds=0.05), engine, {"en-fr": FakeTokenizer()})
+        async with app.router.lifespan_context(app):
+            await asyncio.sleep(0)
+            asyncio.get_running_loop().call_later(0.2, engine.hold.set)
+            sent = await call(app, b'{"text": "Hello."}', gone=asyncio.Event())
+            assert sent[0]["status"] == 200
+
+    asyncio.run(scenario())
+
+
 def test_an_unexpected_error_is_answered_and_logged_without_its_message(engine, caplog):
     app = create_app(Settings(), engine, {"en-fr": FakeTokenizer()})
 
@@ -106,7 +174,12 @@ async def call(app, body, *, gone, state=None, is_slow=False):
         if is_slow and message["type"] == "http.response.body":
             await asyncio.Event().wait()
 
-    scope = {
+    await asyncio.wait_for(app(post_scope(state), receive, send), 5)
+    return sent
+
+
+def post_scope(state=None):
+    return {
         "type": "http",
         "asgi": {"version": "3.0", "spec_version": "2.4"},
         "http_version": "1.1",
@@ -121,8 +194,6 @@ async def call(app, body, *, gone, state=None, is_slow=False):
         "server": ("test", 80),
         "state": {} if state is None else state,
     }
-    await asyncio.wait_for(app(scope, receive, send), 5)
-    return sent
 
 
 @pytest.mark.parametrize("body", [b'{"text": "Hello."}', b'{"text": "Hello.", "stream": true}'])

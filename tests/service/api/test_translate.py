@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from model.decoding import Hypothesis
-from service.engine.errors import EngineStopping, QueueFull, RequestTooLarge, SequenceFailed
+from service.engine.errors import EngineStopping, InvalidOptions, QueueFull, RequestTooLarge, SequenceFailed
 from tests.service.fake_tokenizer import FIRST_ID, FakeTokenizer, upper
+from tests.service.fakes import FAKE_MODEL
 
 
 @pytest.fixture
@@ -200,11 +201,11 @@ def test_tokens_are_counted(client):
         ({"text": "a", "deadline_seconds": 0}, "deadline_seconds", 0, "a number above 0 and at most 60"),
         ({"text": "a", "deadline_seconds": 61}, "deadline_seconds", 61, "a number above 0 and at most 60"),
         ({"text": "a", "decoding": 5}, "decoding", 5, None),
-        ({"text": "a", "decoding": {"beam_size": "4"}}, "decoding.beam_size", "4", "an integer"),
-        ({"text": "a", "decoding": {"beam_size": 4.5}}, "decoding.beam_size", 4.5, "an integer"),
-        ({"text": "a", "decoding": {"beam_size": True}}, "decoding.beam_size", True, "an integer"),
-        ({"text": "a", "decoding": {"beam_size": 10**30}}, "decoding.beam_size", 1e30, "an integer"),
-        ({"text": "a", "decoding": {"beam_size": 99}}, "decoding.beam_size", 99, "must be an integer from 1 to 16"),
+        ({"text": "a", "decoding": {"beam_size": "4"}}, "decoding.beam_size", "4", "an integer from 1 to 16"),
+        ({"text": "a", "decoding": {"beam_size": 4.5}}, "decoding.beam_size", 4.5, "an integer from 1 to 16"),
+        ({"text": "a", "decoding": {"beam_size": True}}, "decoding.beam_size", True, "an integer from 1 to 16"),
+        ({"text": "a", "decoding": {"beam_size": 10**30}}, "decoding.beam_size", 1e30, "an integer from 1 to 16"),
+        ({"text": "a", "decoding": {"beam_size": 99}}, "decoding.beam_size", 99, "an integer from 1 to 16"),
         ({"text": "a", "decoding": {"temperature": -1}}, "decoding.temperature", -1, None),
         ({"text": "a", "decoding": {"top_p": 0}}, "decoding.top_p", 0, None),
         ({"text": "a", "decoding": {"top_k": 5}}, "decoding.top_k", 5, None),
@@ -230,6 +231,101 @@ def test_unknown_fields_are_refused_with_the_nearest_one(client):
     allowed = {item["field"]: item["allowed"] for item in found}
     assert "did you mean source?" in allowed["sorce"]
     assert "beam_size" in allowed["decoding.beams"]
+
+
+def test_an_unknown_field_is_called_so_in_words(client):
+    detail = problem(post(client, text="a", sorce="en"), 422, "invalid-request")["detail"]
+    assert detail.startswith("sorce is an unknown field; did you mean source? (there are: text, source, target, ")
+    detail = problem(post(client, text="a", decoding={"zzz": 1}), 422, "invalid-request")["detail"]
+    assert detail.startswith("decoding.zzz is an unknown field (there are: beam_size, length_penalty, ")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"x" * 200_000: 1},
+        {"decoding": {"x" * 200_000: 1}},
+        {"text": "x", "source": "x" * 100_000},
+        {"text": "x", "model": "x" * 100_000},
+        {"text": "x", "format": "x" * 100_000},
+        {"text": "x", "return": ["x" * 100_000]},
+        {f"x{number}": "x" * 100 for number in range(2_000)},
+    ],
+)
+def test_no_answer_repeats_more_than_a_little_of_the_request(client, body):
+    response = post(client, **body)
+    assert response.status_code == 422
+    assert len(response.content) < 8_000
+
+
+def test_only_the_first_faults_are_told_and_the_others_counted(client):
+    content = problem(post(client, text="a", **{f"x{number}": 1 for number in range(50)}), 422, "invalid-request")
+    assert len(content["errors"]) == 10
+    assert content["detail"].endswith("; and 40 more")
+
+
+@pytest.mark.parametrize(
+    ("body", "detail"),
+    [
+        ({"text": None}, "text is null; allowed is a string or a list of strings"),
+        ({"text": True}, "text is true; allowed is a string or a list of strings"),
+        ({"text": "a", "source": [None]}, "source is a list of 1; allowed is a string"),
+        ({"text": "a", "format": 'x"é'}, 'format is "x\\"é"; allowed is text'),
+        (
+            {"text": "a", "decoding": {"seed": False}},
+            f"decoding.seed is false; allowed is an integer from 0 to {2**63 - 1}",
+        ),
+        (
+            {"text": "a", "decoding": {"seed": 10**30}},
+            f"decoding.seed is 1e+30; allowed is an integer from 0 to {2**63 - 1}",
+        ),
+        (
+            {"text": "a", "decoding": {"seed": 2**63}},
+            f"decoding.seed is {2**63}; allowed is an integer from 0 to {2**63 - 1}",
+        ),
+        ({"text": "a", "decoding": {"top_p": "1"}}, 'decoding.top_p is "1"; allowed is a number above 0 and at most 1'),
+        (
+            {"text": "a", "decoding": {"beam_size": 2, "num_hypotheses": 3}},
+            "decoding.num_hypotheses is 3; allowed is at most beam_size, which is 2",
+        ),
+        (
+            {"text": "a", "decoding": {"beam_size": 2, "temperature": 0.5}},
+            "decoding.temperature is 0.5; allowed is only 0 with a beam_size above 1, which is 2",
+        ),
+        (
+            {"text": "a", "decoding": {"top_k": 3}},
+            "decoding.top_k is 3; allowed is none without a temperature above 0, for nothing is drawn",
+        ),
+        ({"text": "a", "source": "x" * 36}, f'source is "{"x" * 36}"; allowed is a string of at most 35 characters'),
+    ],
+)
+def test_values_are_shown_as_json_and_every_refusal_has_the_same_form(client, body, detail):
+    assert problem(post(client, **body), 422, "invalid-request")["detail"] == detail
+
+
+def test_what_the_engine_refuses_has_the_same_form_and_does_not_speak_of_sequences(client, engine):
+    engine.error = InvalidOptions(0, "max_target_tokens", 10_000, "at most 512")
+    response = post(client, text="a", decoding={"max_target_tokens": 10_000})
+    assert problem(response, 422, "invalid-request")["detail"] == (
+        "decoding.max_target_tokens is 10000; allowed is at most 512"
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b"", "it is empty"),
+        (b'{"text": "\xff"}', "it is not UTF-8 (byte 0xff at offset 10)"),
+        (b'{"deadline_seconds": NaN}', "NaN and Infinity are no JSON numbers (line 1 column 22)"),
+        (b'{"deadline_seconds": -Infinity}', "NaN and Infinity are no JSON numbers (line 1 column 23)"),
+        (b'{"deadline_seconds": ' + b"9" * 400 + b"}", "a number is too large (line 1 column 22)"),
+        (b'{"text": "\\ud800"}', "half of a surrogate pair is no character (line 1 column 11)"),
+        (b'{"text": "a",}', "trailing comma is not allowed: line 1 column 13 (char 12)"),
+    ],
+)
+def test_what_is_no_json_is_told_in_words(client, body, reason):
+    response = client.post("/v1/translate", content=body, headers={"content-type": "application/json"})
+    assert reason in problem(response, 400, "invalid-json")["detail"]
 
 
 def test_the_field_return_is_not_known_by_its_python_name(client):
@@ -332,12 +428,22 @@ def test_a_body_over_the_limit_is_refused_by_what_comes(make_client):
 
 
 @pytest.mark.parametrize(
-    ("body", "field"),
-    [({"source": "de"}, "source"), ({"target": "de"}, "target"), ({"source": "en", "target": "en"}, "target")],
+    ("body", "field", "allowed"),
+    [
+        ({"source": "de"}, "source", ["en", "fr"]),
+        ({"target": "it"}, "target", ["de", "en", "fr"]),
+        ({"source": "fr", "target": "de"}, "target", ["en"]),
+    ],
 )
-def test_an_unknown_pair_is_refused_with_those_there_are(client, body, field):
-    found = fault(post(client, text="a", **body), "unknown-language-pair")
-    assert found == {"field": field, "given": body[field], "allowed": ["en-fr"]}
+def test_an_unknown_pair_is_refused_with_the_codes_there_are(make_client, engine, body, field, allowed):
+    pairs = (("en", "fr"), ("en", "de"), ("fr", "en"))
+    engine.model_infos = tuple(
+        replace(FAKE_MODEL, name=f"{source}-{target}", source_language=source, target_language=target)
+        for source, target in pairs
+    )
+    response = post(make_client(), text="a", **body)
+    assert fault(response, "unknown-language-pair") == {"field": field, "given": body[field], "allowed": allowed}
+    assert response.json()["detail"].endswith(f"; allowed is {', '.join(allowed)}")
 
 
 def test_an_unknown_model_is_refused_with_those_there_are(client):
@@ -365,7 +471,8 @@ def test_a_full_queue_is_refused_with_retry_after(client, engine, stream):
 
 def test_a_request_that_never_fits_is_too_large(client, engine):
     engine.error = RequestTooLarge(70_000, 65_536)
-    assert "70000" in problem(post(client, text="a"), 413, "text-too-large")["detail"]
+    detail = problem(post(client, text="a"), 413, "text-too-large")["detail"]
+    assert detail == "the text has 70000 source tokens; at most 65536 are taken in one request"
 
 
 def test_a_stopping_engine_is_503_with_retry_after(client, engine):
