@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import importlib.metadata
 import logging
-import platform
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -22,14 +21,15 @@ from model.description import CheckpointError, Description, describe, open_token
 from model.tokenizer import TextTokenizer
 from service.api import operations, pages, translate
 from service.api.deps import Services
+from service.api.dialects import deepl, libretranslate
+from service.api.dialects.answers import DialectErrors
+from service.api.dialects.state import DialectState
 from service.api.errors import STATUS_TABLE, answer_error
 from service.api.middleware import BodyLimits, HeadAsGet, RequestContext, SecurityHeaders
 from service.engine.async_engine import AsyncEngine
-from service.engine.core import StepMessage
 from service.engine.errors import EngineDead, EngineStopping
 from service.engine.interface import Engine
 from service.engine.step import ModelRunner
-from service.observability.engine import MeasuredEngine
 from service.observability.logging import describe_exception
 from service.observability.metrics import Metrics
 from service.settings import BUNDLED_MODELS, Settings, SettingsError
@@ -70,14 +70,12 @@ def create_app(
     Raises:
         SettingsError: If a model's folder cannot be used.
     """
-    version = _version("gossamer")
-    metrics = Metrics({"version": version, "python": platform.python_version(), "torch": _version("torch")})
     if engine is None:
         models = open_models(settings)
         tokenizers = {model.description.name: model.tokenizer for model in models}
-        engine = _make_engine(settings, [model.folder for model in models], metrics.count_step)
-    engine = MeasuredEngine(engine, metrics)
-    metrics.watch(engine)
+        engine = _make_engine(settings, [model.folder for model in models])
+    version = _version()
+    metrics = Metrics(version, engine.stats)
     translator = Translator(engine, tokenizers or {}, max_segment_tokens=settings.max_segment_tokens)
 
     @asynccontextmanager
@@ -97,8 +95,8 @@ def create_app(
         docs_url=None,
         redoc_url=None,
     )
-    app.state.services = Services(settings, engine, translator, metrics, version)
-    for part in (translate, operations, pages):
+    app.state.services = Services(settings, engine, translator, metrics, version, DialectState())
+    for part in (translate, operations, pages, libretranslate, deepl):
         app.include_router(part.router)
     for error in (*STATUS_TABLE, RequestValidationError, HTTPException):
         app.add_exception_handler(error, answer_error)
@@ -106,6 +104,7 @@ def create_app(
     app.add_middleware(BodyLimits, max_bytes=settings.max_body_bytes, max_seconds=settings.receive_timeout_seconds)
     app.add_middleware(SecurityHeaders)
     app.add_middleware(RequestContext, metrics=metrics)
+    app.add_middleware(DialectErrors, dialects=(libretranslate.dialect, deepl.dialect))
     app.add_middleware(HeadAsGet)
     return app
 
@@ -132,7 +131,7 @@ def open_models(settings: Settings) -> list[ModelFolder]:
     return models
 
 
-def _make_engine(settings: Settings, folders: Sequence[Path], on_step: Callable[[StepMessage], None]) -> Engine:
+def _make_engine(settings: Settings, folders: Sequence[Path]) -> Engine:
     limits = settings.engine_limits()
 
     def make_runner() -> ModelRunner:
@@ -144,7 +143,7 @@ def _make_engine(settings: Settings, folders: Sequence[Path], on_step: Callable[
             [load_checkpoint(folder) for folder in folders], limits, settings.torch_threads, settings.precision
         )
 
-    return AsyncEngine(make_runner, limits, on_step)
+    return AsyncEngine(make_runner, limits)
 
 
 async def _live(engine: Engine, on_engine_dead: Callable[[EngineDead], None] | None) -> None:
@@ -166,8 +165,8 @@ async def _live(engine: Engine, on_engine_dead: Callable[[EngineDead], None] | N
             on_engine_dead(death)
 
 
-def _version(package: str) -> str:
+def _version() -> str:
     try:
-        return importlib.metadata.version(package)
+        return importlib.metadata.version("gossamer")
     except importlib.metadata.PackageNotFoundError:  # run from the source, without being installed
         return "unknown"

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
+from service.api.dialects.state import DialectState
 from service.engine.interface import Engine
 from service.observability.metrics import Metrics
 from service.settings import Settings
@@ -23,6 +24,7 @@ class Services:
         translator: On top of it.
         metrics: Counted and scraped.
         version: Of the server.
+        dialects: What the dialects remember.
     """
 
     settings: Settings
@@ -30,6 +32,7 @@ class Services:
     translator: Translator
     metrics: Metrics
     version: str
+    dialects: DialectState
 
 
 def _services(request: Request) -> Services:

@@ -1,0 +1,218 @@
+"""The fields of a request, however a client sends them: JSON, a form, multipart, or behind the `?`."""
+
+from __future__ import annotations
+
+import email.message
+import urllib.parse
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+from fastapi import APIRouter
+from fastapi.routing import APIRoute
+from starlette.datastructures import UploadFile
+from starlette.exceptions import HTTPException
+from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from service.api.middleware import CLIENT_CLOSED_REQUEST
+from service.api.requests import ClientGone
+
+MAX_FIELDS = 2_000
+"""More fields than this are refused; each text of a list is one."""
+
+_FALSE, _TRUE = frozenset({"0", "false", "no", "off", ""}), frozenset({"1", "true", "yes", "on"})
+
+
+class BadField(HTTPException):
+    """A field cannot be used; the message names it, and what is allowed."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(400, message)
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """What a client sent, under the names it used.
+
+    Attributes:
+        values: From JSON whatever stood there. From a form a string, or a list of strings where the name is repeated.
+        files: Uploaded ones.
+    """
+
+    values: Mapping[str, object] = field(default_factory=dict)
+    files: Mapping[str, UploadFile] = field(default_factory=dict)
+
+    def get(self, name: str) -> object:
+        """The value, or None."""
+        return self.values.get(name)
+
+    def text(self, name: str) -> str | None:
+        """A single string; the first where a form repeats the name, None where it is missing, null or empty.
+
+        Raises:
+            BadField: If it is no string.
+        """
+        value = self.values.get(name)
+        if isinstance(value, list) and value:
+            value = value[0]
+        if value is None or value == "":
+            return None
+        if not isinstance(value, str):
+            raise BadField(f"Invalid request: {name} must be a string, not {_kind(value)}")
+        return value
+
+    def texts(self, name: str) -> list[str] | None:
+        """A string or a list of strings, as a list; None where it is missing or null.
+
+        Raises:
+            BadField: If it is neither.
+        """
+        value = self.values.get(name)
+        if value is None:
+            return None
+        items = value if isinstance(value, list) else [value]
+        for index, item in enumerate(items):
+            if not isinstance(item, str):
+                place = f"{name}[{index}]" if isinstance(value, list) else name
+                raise BadField(f"Invalid request: {place} must be a string, not {_kind(item)}")
+        return list(items)
+
+    def integer(self, name: str) -> int | None:
+        """A whole number, also as a string; None where it is missing, null or empty.
+
+        Raises:
+            BadField: If it is none.
+        """
+        value = self.values.get(name)
+        if isinstance(value, list) and value:
+            value = value[0]
+        if value is None or value == "":
+            return None
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value
+        if isinstance(value, str) and value.strip().lstrip("+-").isdecimal() and len(value) < 20:
+            return int(value)
+        raise BadField(f"Invalid request: {name} parameter is not a number")
+
+    def flag(self, name: str) -> bool | None:
+        """True or false, as JSON or as `1`, `0`, `true`, `false`; None where it is missing, null or empty.
+
+        Raises:
+            BadField: If it is neither.
+        """
+        value = self.values.get(name)
+        if isinstance(value, list) and value:
+            value = value[0]
+        if value is None or isinstance(value, bool):
+            return value
+        word = str(value).strip().lower()
+        if word in _TRUE | _FALSE:
+            return None if word == "" else word in _TRUE
+        raise BadField(f"Invalid request: {name} must be true or false (1 or 0), not {value!r:.100}")
+
+
+async def read_fields(request: Request) -> Fields:
+    """Reads body and query; where both name a field, the body's counts.
+
+    Raises:
+        BadField: If the body cannot be read.
+        ClientDisconnect: If the client goes away.
+    """
+    query = _pairs(request.scope["query_string"])
+    kind, subtype = _media_type(request)
+    if kind == "multipart" and subtype == "form-data":
+        body = await _read_multipart(request)
+    elif subtype == "json" or subtype.endswith("+json"):
+        body = Fields(_parse_json(await request.body()))
+    else:
+        # Also what says nothing about itself: a form is what clients send that set no content type.
+        body = Fields(_pairs(await request.body()))
+    return Fields({**query, **body.values}, body.files)
+
+
+class DialectRoute(APIRoute):
+    """A route that survives clients that go away while they send, or wait."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The handler, with an answer that nobody reads where the client has gone."""
+        handle = super().get_route_handler()
+
+        async def handle_dialect(request: Request) -> Response:
+            try:
+                return await handle(request)
+            except (ClientDisconnect, ClientGone):
+                return Response(status_code=CLIENT_CLOSED_REQUEST)
+
+        return handle_dialect
+
+
+def dialect_router(name: str) -> APIRouter:
+    """A router for a dialect.
+
+    Its routes stand in docs/dialects.md and not in the OpenAPI document, which describes the native API.
+    """
+    return APIRouter(route_class=DialectRoute, tags=[name], include_in_schema=False)
+
+
+def _parse_json(body: bytes) -> dict[str, object]:
+    try:
+        content = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise BadField(f"Invalid JSON format: {error}") from error
+    if not isinstance(content, dict):
+        raise BadField(f"Invalid JSON format: the body must be an object, not {_kind(content)}")
+    return content
+
+
+def _pairs(encoded: bytes) -> dict[str, object]:
+    """A form or a query."""
+    try:
+        # Strict: a byte that is no UTF-8 would silently become another character. curl -d sends UTF-8 as it is.
+        pairs = urllib.parse.parse_qsl(
+            encoded.decode(), keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS
+        )
+    except UnicodeDecodeError as error:
+        raise BadField(f"Invalid request: the form is not UTF-8 ({error.reason} at byte {error.start})") from error
+    except ValueError as error:
+        raise BadField(f"Invalid request: more than {MAX_FIELDS} fields") from error
+    return _grouped(pairs)
+
+
+async def _read_multipart(request: Request) -> Fields:
+    body_limit: int = request.app.state.services.settings.max_body_bytes
+    parser = MultiPartParser(
+        request.headers, request.stream(), max_files=1, max_fields=MAX_FIELDS, max_part_size=body_limit
+    )
+    try:
+        form = await parser.parse()
+    except MultiPartException as error:
+        raise BadField(f"Invalid request: {error.message}") from error
+    files = {name: value for name, value in form.multi_items() if isinstance(value, UploadFile)}
+    return Fields(_grouped([(name, value) for name, value in form.multi_items() if isinstance(value, str)]), files)
+
+
+def _grouped(pairs: list[tuple[str, str]]) -> dict[str, object]:
+    grouped: dict[str, list[str]] = {}
+    for name, value in pairs:
+        grouped.setdefault(name, []).append(value)
+    return {name: values[0] if len(values) == 1 else list(values) for name, values in grouped.items()}
+
+
+def _media_type(request: Request) -> tuple[str, str]:
+    message = email.message.Message()
+    message["content-type"] = request.headers.get("content-type") or "none"
+    return message.get_content_maintype(), message.get_content_subtype()
+
+
+def _kind(value: object) -> str:
+    """What kind of JSON value this is, in words; it is no string."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true or false"
+    if isinstance(value, list):
+        return "a list"
+    return "an object" if isinstance(value, dict) else "a number"

@@ -1,0 +1,26 @@
+"""Where each dialect's clients put their key, and what it is good for: the one place that knows."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+
+from service.api.dialects.fields import Fields
+
+_DEEPL_SCHEME = "deepl-auth-key"
+
+
+def libretranslate_key(fields: Fields) -> str | None:
+    """LibreTranslate's: the field `api_key`; None where there is none."""
+    return fields.text("api_key")
+
+
+def deepl_key(request: Request, fields: Fields) -> str | None:
+    """DeepL's: the header `Authorization: DeepL-Auth-Key KEY`, or as it once was the field `auth_key`."""
+    scheme, _, key = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() == _DEEPL_SCHEME and key.strip():
+        return key.strip()
+    return fields.text("auth_key")
+
+
+async def admit(_request: Request, _key: str | None) -> None:
+    """Decides about a key. This server has no keys: any will do, and so will none."""

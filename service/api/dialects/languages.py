@@ -1,0 +1,39 @@
+"""Which languages there are, and what they are called in English."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+from babel import Locale
+
+from service.engine.interface import ModelInfo
+
+
+@cache
+def english_name(code: str) -> str:
+    """The English name of a language (CLDR), as `French` for `fr`; the code itself where there is none."""
+    names = Locale("en").languages
+    main, _, rest = code.replace("_", "-").partition("-")
+    exact = f"{main.lower()}_{rest.replace('-', '_')}"
+    return names.get(exact) or names.get(main.lower()) or code
+
+
+def source_languages(models: Sequence[ModelInfo]) -> list[str]:
+    """Codes of what can be read, sorted."""
+    return sorted({info.source_language for info in models})
+
+
+def target_languages(models: Sequence[ModelInfo], source: str | None = None) -> list[str]:
+    """Codes of what can be written, from one language if given; sorted."""
+    return sorted({info.target_language for info in models if source in (None, info.source_language)})
+
+
+def same_language(one: str, other: str) -> bool:
+    """Whether two codes name one main language: `en-GB` and `EN` do."""
+    return main_language(one) == main_language(other)
+
+
+def main_language(code: str) -> str:
+    """The part of a code before its variant, in small letters."""
+    return code.replace("_", "-").partition("-")[0].lower()

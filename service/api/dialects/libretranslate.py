@@ -1,0 +1,170 @@
+"""LibreTranslate's API: `/translate`, `/languages` and what belongs to them, as its clients know it.
+
+Differences that no client minds: nothing is trimmed or unescaped, and a list is detected text by text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fastapi import APIRouter, Request
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from service.api.deps import Services, ServicesDep
+from service.api.dialects.answers import Dialect, Problem
+from service.api.dialects.fields import BadField, Fields, dialect_router, read_fields
+from service.api.dialects.keys import admit, libretranslate_key
+from service.api.dialects.languages import english_name, same_language, source_languages, target_languages
+from service.api.dialects.texts import (
+    check_texts,
+    find_model,
+    max_alternatives,
+    search_options,
+    translate_texts,
+)
+from service.api.errors import NotReady
+from service.api.responses import JsonResponse
+from service.engine.interface import ModelInfo
+from service.translator import UnknownLanguagePair
+
+router: APIRouter = dialect_router("LibreTranslate")
+
+_PATHS = frozenset(
+    {"/translate", "/detect", "/languages", "/frontend/settings", "/health", "/suggest", "/translate_file"}
+)
+_FORMATS = ("text",)
+_BYTES_PER_CHARACTER = 4
+"""The most that UTF-8 needs."""
+
+
+@router.api_route("/translate", methods=["GET", "POST"])
+async def translate(request: Request, services: ServicesDep) -> Response:
+    """Translates a text, or a list of texts."""
+    fields = await read_fields(request)
+    await admit(request, libretranslate_key(fields))
+    q, texts = fields.get("q"), fields.texts("q")
+    if not texts or q == "":
+        raise _missing("q")
+    source, target = fields.text("source"), fields.text("target")
+    if source is None:
+        raise _missing("source")
+    if target is None:
+        raise _missing("target")
+    _check_format(fields)
+    num_alternatives = _num_alternatives(fields, services)
+    check_texts(texts, services)
+    model = _find_model(services, source, target)
+    options = search_options(services, num_alternatives=num_alternatives)
+    translations = await translate_texts(request, services, texts, model, options)
+    batch = isinstance(q, list)
+    answer: dict[str, object] = {"translatedText": _one_or_all([item.text for item in translations], batch)}
+    if num_alternatives:
+        answer["alternatives"] = _one_or_all([list(item.alternatives) for item in translations], batch)
+    return JsonResponse(answer)
+
+
+@router.get("/languages")
+async def languages(services: ServicesDep) -> Response:
+    """Every language, with those it can be translated to."""
+    models = _models(services)
+    codes = sorted({*source_languages(models), *target_languages(models)})
+    return JsonResponse(
+        [{"code": code, "name": english_name(code), "targets": target_languages(models, code)} for code in codes]
+    )
+
+
+@router.get("/frontend/settings")
+async def frontend_settings(services: ServicesDep) -> Response:
+    """What a page needs to know."""
+    models = _models(services)
+    target = target_languages(models)[0]
+    return JsonResponse(
+        {
+            # In characters, so that every text of so many is taken whatever its script.
+            "charLimit": services.settings.max_text_bytes // _BYTES_PER_CHARACTER,
+            "frontendTimeout": 500,  # milliseconds after the last key until a page translates
+            "apiKeys": False,
+            "keyRequired": False,
+            "suggestions": False,
+            "filesTranslation": False,
+            "supportedFilesFormat": [],
+            "language": {
+                "source": {"code": models[0].source_language, "name": english_name(models[0].source_language)},
+                "target": {"code": target, "name": english_name(target)},
+            },
+        }
+    )
+
+
+@router.get("/health")
+async def health(services: ServicesDep) -> Response:
+    """Whether translations are taken now."""
+    if not services.engine.is_ready:
+        raise NotReady(services.engine.not_ready_reason or "the engine is not ready")
+    return JsonResponse({"status": "ok"})
+
+
+@router.post("/suggest")
+async def suggest() -> Response:
+    """Nothing is collected here."""
+    raise HTTPException(403, "Suggestions are disabled on this server.")
+
+
+def _missing(name: str) -> BadField:
+    return BadField(f"Invalid request: missing {name} parameter")
+
+
+def _check_format(fields: Fields) -> None:
+    format_ = fields.text("format") or "text"
+    if format_ not in _FORMATS:
+        raise BadField(f"{format_:.100} format is not supported; there is: {', '.join(_FORMATS)}")
+
+
+def _num_alternatives(fields: Fields, services: Services) -> int:
+    given = max(0, fields.integer("alternatives") or 0)
+    most = max_alternatives(services)
+    if given > most:
+        raise BadField(f"Invalid request: alternatives parameter must be <= {most}, not {given}")
+    return given
+
+
+def _find_model(services: Services, source: str, target: str) -> ModelInfo:
+    try:
+        return find_model(services, source, target)
+    except UnknownLanguagePair as error:
+        known = [info.target_language for info in _models(services)]
+        if error.field == "target" and any(same_language(target, code) for code in known):
+            message = f"{_named(target)} is not available as a target language from {_named(source)}"
+        else:
+            message = f"{error.given or '':.100} is not supported"
+        raise BadField(f"{message}; there is: {', '.join(services.translator.pairs())}") from error
+
+
+def _named(code: str) -> str:
+    return f"{english_name(code)} ({code:.100})"
+
+
+def _models(services: Services) -> tuple[ModelInfo, ...]:
+    models = services.engine.models()
+    if not models:
+        raise NotReady(services.engine.not_ready_reason or "no model is loaded")
+    return models
+
+
+def _one_or_all(items: Sequence[object], batch: bool) -> object:
+    return list(items) if batch else items[0]
+
+
+def answer_problem(problem: Problem) -> tuple[int, object]:
+    """LibreTranslate's statuses and its one shape: `{"error": "what is wrong"}`."""
+    status: int = problem["status"]
+    if status in (413, 415, 422) and not problem["type"].endswith(":body-too-large"):
+        status = 400
+    elif status == 401:
+        status = 403
+    error = f"Slowdown: {problem['detail']}" if status == 429 else problem["detail"]
+    return status, {"error": error}
+
+
+dialect = Dialect(owns=lambda path: path in _PATHS or path.startswith("/download_file/"), answer=answer_problem)

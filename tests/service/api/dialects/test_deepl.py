@@ -1,0 +1,160 @@
+import pytest
+
+from service.engine.errors import DeadlineExceeded, QueueFull
+from tests.service.fake_tokenizer import upper
+
+KEY = {"Authorization": "DeepL-Auth-Key secret"}
+HELLO = {"text": ["Hello."], "target_lang": "FR"}
+
+
+@pytest.fixture(autouse=True)
+def shouting(engine):
+    engine.translate = upper
+
+
+def message_of(response, status=400):
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/json"
+    answer = response.json()
+    assert list(answer) == ["message"]
+    return answer["message"]
+
+
+def texts_of(response):
+    assert response.status_code == 200, response.text
+    return [item["text"] for item in response.json()["translations"]]
+
+
+@pytest.mark.parametrize("way", ["json", "data", "params"])
+def test_texts_are_translated_whichever_way_they_are_sent(client, way):
+    response = client.post("/v2/translate", headers=KEY, **{way: HELLO | {"text": ["Hello.", "", "Où ?"]}})
+    assert (response.status_code, response.json()) == (
+        200,
+        {
+            "translations": [
+                {"detected_source_language": "EN", "text": "HELLO.", "billed_characters": 6},
+                {"detected_source_language": "EN", "text": "", "billed_characters": 0},
+                {"detected_source_language": "EN", "text": "OÙ?", "billed_characters": 4},
+            ]
+        },
+    )
+
+
+def test_a_form_may_name_one_text_only(client):
+    assert texts_of(client.post("/v2/translate", data={"text": "Hello.", "target_lang": "fr"})) == ["HELLO."]
+
+
+@pytest.mark.parametrize("target", ["FR", "fr", "FR-CA", "fr-fr"])
+@pytest.mark.parametrize("source", [None, "", "EN", "en-gb"])
+def test_languages_may_have_variants_in_any_case(client, source, target):
+    body = HELLO | {"source_lang": source, "target_lang": target}
+    assert texts_of(client.post("/v2/translate", json=body, headers=KEY)) == ["HELLO."]
+
+
+def test_options_without_effect_on_this_text_are_taken_as_strings_numbers_and_booleans(client):
+    for options in (
+        {
+            "split_sentences": "1",
+            "preserve_formatting": "1",
+            "outline_detection": "0",
+            "show_billed_characters": "true",
+        },
+        {"split_sentences": 1, "preserve_formatting": True, "outline_detection": False, "show_billed_characters": 0},
+        {"split_sentences": True, "context": "A greeting.", "formality": "prefer_more", "what_comes_next": [1]},
+        {"formality": "default", "tag_handling_version": "v2", "enable_beta_languages": True},
+    ):
+        assert texts_of(client.post("/v2/translate", json=HELLO | options, headers=KEY)) == ["HELLO."]
+
+
+def test_the_kind_of_model_chooses_the_search_and_is_named(client, engine):
+    for asked, used, beam_size in (
+        ("latency_optimized", "latency_optimized", 1),
+        ("quality_optimized", "quality_optimized", 4),
+        ("prefer_quality_optimized", "quality_optimized", 4),
+    ):
+        response = client.post("/v2/translate", json=HELLO | {"model_type": asked}, headers=KEY)
+        assert response.json()["translations"][0]["model_type_used"] == used
+        assert engine.requests[-1].sequences[0].options.beam_size == beam_size
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"text": None}, "Parameter 'text' not specified."),
+        ({"text": []}, "Parameter 'text' not specified."),
+        ({"text": [1]}, "Invalid request: text[0] must be a string, not a number"),
+        ({"text": {}}, "Invalid request: text must be a string, not an object"),
+        ({"target_lang": None}, "Parameter 'target_lang' not specified."),
+        ({"target_lang": "XX"}, "Value for 'target_lang' not supported. There is: en-fr"),
+        ({"target_lang": 5}, "Invalid request: target_lang must be a string, not a number"),
+        ({"source_lang": "DE"}, "Value for 'source_lang' not supported. There is: en-fr"),
+        ({"split_sentences": "2"}, "Value for 'split_sentences' not supported. Allowed: 0, 1, nonewlines"),
+        ({"formality": "more"}, "'formality' is not supported for given 'target_lang'."),
+        ({"formality": "less"}, "'formality' is not supported for given 'target_lang'."),
+        ({"formality": "polite"}, None),
+        ({"preserve_formatting": "maybe"}, None),
+        ({"tag_handling": "markdown"}, "Value for 'tag_handling' not supported. Allowed: xml, html"),
+        ({"context": 5}, "Invalid request: context must be a string, not a number"),
+        ({"model_type": "best"}, None),
+        ({"style_id": "a"}, "Parameter 'style_id' not supported."),
+        ({"custom_instructions": ["a"]}, "Parameter 'custom_instructions' not supported."),
+    ],
+)
+def test_what_is_wrong_is_said_in_deepl_s_shape(client, change, message):
+    said = message_of(client.post("/v2/translate", json=HELLO | change, headers=KEY))
+    assert said == message or message is None
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type"),
+    [(b"{", "application/json"), (b"[]", "application/json"), (b"\xff", "application/x-www-form-urlencoded")],
+)
+def test_bodies_that_cannot_be_read_are_refused(client, body, content_type):
+    message_of(client.post("/v2/translate", content=body, headers=KEY | {"content-type": content_type}))
+
+
+def test_limits_name_both_numbers(make_client):
+    client = make_client(max_texts=2, max_text_bytes=10, max_body_bytes=1024)
+    for text, status in ((["a"] * 3, 413), (["a" * 11], 413), (["a" * 2000], 413)):
+        said = message_of(client.post("/v2/translate", json=HELLO | {"text": text}, headers=KEY), status)
+        assert "at most" in said
+
+
+def test_the_engine_s_errors_and_wrong_paths_have_the_shape_too(client, engine):
+    message_of(client.get("/v2/nothing"), 404)
+    message_of(client.delete("/v2/usage"), 405)
+    engine.error = QueueFull(9, 9, 3.0)
+    response = client.post("/v2/translate", json=HELLO, headers=KEY)
+    message_of(response, 503)
+    assert response.headers["retry-after"] == "3"
+    engine.error = DeadlineExceeded("a")
+    message_of(client.post("/v2/translate", json=HELLO, headers=KEY), 504)
+
+
+def test_languages_are_listed_for_both_sides(client):
+    assert client.get("/v2/languages", headers=KEY).json() == [{"language": "EN", "name": "English"}]
+    targets = [{"language": "FR", "name": "French", "supports_formality": False}]
+    for response in (
+        client.get("/v2/languages", params={"type": "target"}, headers=KEY),
+        client.post("/v2/languages", data={"type": "target"}, headers=KEY),
+        client.request("GET", "/v2/languages", data={"type": "target"}, headers=KEY),  # as the Python client does
+    ):
+        assert response.json() == targets
+    message_of(client.get("/v2/languages", params={"type": "both"}, headers=KEY))
+
+
+def test_a_target_that_deepl_knows_with_countries_only_is_listed_with_them(engine, make_client):
+    (info,) = engine.model_infos
+    fields = {name: getattr(info, name) for name in info.__dataclass_fields__}
+    engine.model_infos = (type(info)(**fields | {"source_language": "fr", "target_language": "en"}),)
+    response = make_client().get("/v2/languages", params={"type": "target"}, headers=KEY)
+    assert [item["language"] for item in response.json()] == ["EN-GB", "EN-US"]
+
+
+def test_usage_counts_the_characters_of_what_was_translated(client, engine):
+    assert client.get("/v2/usage", headers=KEY).json()["character_count"] == 0
+    client.post("/v2/translate", json=HELLO | {"text": ["abc", "🙂é"]}, headers=KEY)
+    message_of(client.post("/v2/translate", json=HELLO | {"target_lang": "XX"}, headers=KEY))
+    usage = client.get("/v2/usage", headers=KEY).json()
+    assert usage["character_count"] == 5
+    assert usage["character_limit"] > 10**9

@@ -1,0 +1,190 @@
+import pytest
+
+from service.engine.errors import DeadlineExceeded, QueueFull, SequenceFailed
+from tests.service.fake_tokenizer import upper
+from tests.service.fakes import FAKE_MODEL
+
+HELLO = {"q": "Hello.", "source": "en", "target": "fr"}
+
+
+@pytest.fixture(autouse=True)
+def shouting(engine):
+    engine.translate = upper
+
+
+def error_of(response, status=400):
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/json"
+    answer = response.json()
+    assert list(answer) == ["error"]
+    return answer["error"]
+
+
+@pytest.mark.parametrize("way", ["json", "data", "params", "files"])
+def test_a_text_is_translated_whichever_way_it_is_sent(client, way):
+    body = {name: (None, value) for name, value in HELLO.items()} if way == "files" else HELLO
+    response = client.post("/translate", **{way: body})
+    assert (response.status_code, response.json()) == (200, {"translatedText": "HELLO."})
+
+
+def test_a_query_alone_may_also_be_fetched(client):
+    assert client.get("/translate", params=HELLO).json() == {"translatedText": "HELLO."}
+
+
+@pytest.mark.parametrize("way", ["json", "data", "params"])
+def test_a_list_is_answered_with_a_list_in_its_order(client, way):
+    response = client.post("/translate", **{way: HELLO | {"q": ["One.", "", "Two."]}})
+    assert response.json() == {"translatedText": ["ONE.", "", "TWO."]}
+
+
+def test_a_list_of_one_stays_a_list(client):
+    assert client.post("/translate", json=HELLO | {"q": ["One."]}).json() == {"translatedText": ["ONE."]}
+    assert client.post("/translate", json=HELLO | {"q": [""]}).json() == {"translatedText": [""]}
+
+
+def test_curl_sends_utf8_as_it_is_and_line_breaks_stay(client):
+    response = client.post(
+        "/translate",
+        content="q=Où ça.\r\n\r\nGare\n&source=en&target=fr".encode(),
+        headers={"content-type": "application/x-www-form-urlencoded"},
+    )
+    assert response.json() == {"translatedText": "OÙ ÇA.\r\n\r\nGARE\n"}
+
+
+def test_alternatives_are_the_next_best_without_repetition(client, engine):
+    response = client.post("/translate", json=HELLO | {"alternatives": 3})
+    assert response.json() == {"translatedText": "HELLO.", "alternatives": []}  # the fake's hypotheses are all alike
+    options = engine.requests[-1].sequences[0].options
+    assert (options.num_hypotheses, options.beam_size) == (4, 4)
+    response = client.post("/translate", data=HELLO | {"q": ["One.", "Two."], "alternatives": "9"})
+    assert response.json() == {"translatedText": ["ONE.", "TWO."], "alternatives": [[], []]}
+    assert engine.requests[-1].sequences[0].options.beam_size == 10
+    assert client.post("/translate", json=HELLO | {"alternatives": -1}).json() == {"translatedText": "HELLO."}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"q": None}, "Invalid request: missing q parameter"),
+        ({"q": ""}, "Invalid request: missing q parameter"),
+        ({"q": []}, "Invalid request: missing q parameter"),
+        ({"q": 5}, "Invalid request: q must be a string, not a number"),
+        ({"q": {"a": 1}}, "Invalid request: q must be a string, not an object"),
+        ({"q": ["a", None]}, "Invalid request: q[1] must be a string, not null"),
+        ({"source": None}, "Invalid request: missing source parameter"),
+        ({"target": ""}, "Invalid request: missing target parameter"),
+        ({"target": ["fr", 2]}, None),
+        ({"target": True}, "Invalid request: target must be a string, not true or false"),
+        ({"source": "zz"}, "zz is not supported; there is: en-fr"),
+        ({"target": "zz"}, "zz is not supported; there is: en-fr"),
+        ({"source": "fr"}, "fr is not supported; there is: en-fr"),
+        ({"target": "en"}, "en is not supported; there is: en-fr"),
+        ({"format": "xml"}, "xml format is not supported; there is: text"),
+        ({"alternatives": "many"}, "Invalid request: alternatives parameter is not a number"),
+        ({"alternatives": 1.5}, "Invalid request: alternatives parameter is not a number"),
+        ({"alternatives": 99}, "Invalid request: alternatives parameter must be <= 15, not 99"),
+        ({"api_key": 7}, "Invalid request: api_key must be a string, not a number"),
+    ],
+)
+def test_what_is_wrong_is_said_in_libretranslate_s_shape(client, change, message):
+    response = client.post("/translate", json=HELLO | change)
+    if message is None:
+        assert response.json() == {"translatedText": "HELLO."}
+    else:
+        assert error_of(response) == message
+
+
+def test_a_pair_that_is_missing_between_known_languages_is_named_in_words(engine, make_client):
+    other = type(FAKE_MODEL)(
+        **{name: getattr(FAKE_MODEL, name) for name in FAKE_MODEL.__dataclass_fields__}
+        | {"name": "de-en", "source_language": "de", "target_language": "en"}
+    )
+    engine.model_infos = (FAKE_MODEL, other)
+    client = make_client()
+    message = error_of(client.post("/translate", json=HELLO | {"source": "de"}))
+    assert message == "French (fr) is not available as a target language from German (de); there is: de-en, en-fr"
+    assert client.get("/languages").json() == [
+        {"code": "de", "name": "German", "targets": ["en"]},
+        {"code": "en", "name": "English", "targets": ["fr"]},
+        {"code": "fr", "name": "French", "targets": []},
+    ]
+
+
+def test_two_models_of_one_pair_are_no_obstacle(engine, make_client):
+    fields = {name: getattr(FAKE_MODEL, name) for name in FAKE_MODEL.__dataclass_fields__}
+    engine.model_infos = (FAKE_MODEL, type(FAKE_MODEL)(**fields | {"name": "other"}))
+    assert make_client().post("/translate", json=HELLO).json() == {"translatedText": "HELLO."}
+    assert engine.requests[-1].model == "en-fr"
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type"),
+    [
+        (b"{", "application/json"),
+        (b"[]", "application/json"),
+        (b'{"q": "\\ud800"}', "application/json"),
+        (b"\xff", "application/json"),
+        (b"q=%ff&source=en&target=fr", "application/x-www-form-urlencoded"),
+        (b"q=\xff&source=en&target=fr", "application/x-www-form-urlencoded"),
+        (b"a&" * 3000, "application/x-www-form-urlencoded"),
+        (b"q", "multipart/form-data"),
+        (b"q", "multipart/form-data; boundary=x"),
+        (b"--x\r\n\r\nq\r\n--x--", "multipart/form-data; boundary=x"),
+        (b"", "text/plain"),
+        (b"\x00\x01", ""),
+    ],
+)
+def test_bodies_that_cannot_be_read_are_refused(client, body, content_type):
+    error_of(client.post("/translate", content=body, headers={"content-type": content_type}))
+
+
+def test_limits_name_both_numbers(make_client):
+    client = make_client(max_texts=2, max_text_bytes=10, max_body_bytes=1024)
+    assert "3 items; at most 2" in error_of(client.post("/translate", json=HELLO | {"q": ["a"] * 3}))
+    assert "11 bytes in UTF-8; at most 10" in error_of(client.post("/translate", json=HELLO | {"q": "a" * 11}))
+    assert "at most 1024" in error_of(client.post("/translate", json=HELLO | {"q": "a" * 2000}), 413)
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(QueueFull(9, 9, 3.0), 503), (DeadlineExceeded("a"), 504), (SequenceFailed(0, "nan"), 502)]
+)
+def test_the_engine_s_errors_have_the_shape_too(client, engine, error, status):
+    engine.error = error
+    response = client.post("/translate", json=HELLO)
+    error_of(response, status)
+    assert ("retry-after" in response.headers) == (status == 503)
+    assert response.headers["x-request-id"]
+
+
+def test_a_fault_of_ours_says_nothing_about_the_inside(engine, make_client, monkeypatch):
+    client = make_client()
+    monkeypatch.setattr(engine, "translate", lambda ids: 1 / 0)
+    message = error_of(client.post("/translate", json=HELLO), 500)
+    assert "division" not in message
+
+
+def test_wrong_methods_and_paths_have_the_shape_too(client):
+    error_of(client.delete("/translate"), 405)
+    error_of(client.get("/download_file/a/b"), 404)
+    assert client.head("/suggest").status_code == 405
+    # What is not the dialect's stays as it was.
+    assert client.get("/nothing").headers["content-type"] == "application/problem+json"
+
+
+def test_before_the_models_are_loaded_it_is_503(engine, make_client, monkeypatch):
+    async def start():
+        pass
+
+    monkeypatch.setattr(engine, "start", start)
+    client = make_client()
+    for path in ("/languages", "/health", "/frontend/settings"):
+        assert error_of(client.get(path), 503) == "the engine has not started"
+    error_of(client.post("/translate", json=HELLO), 503)
+
+
+def test_what_a_page_asks_first(client):
+    assert client.get("/health").json() == {"status": "ok"}
+    settings = client.get("/frontend/settings").json()
+    assert settings["charLimit"] == 32768
+    assert settings["language"]["target"] == {"code": "fr", "name": "French"}
+    assert error_of(client.post("/suggest", data={"q": "a"}), 403) == "Suggestions are disabled on this server."
