@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import importlib.metadata
 import logging
+import platform
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -27,9 +28,11 @@ from service.api.dialects.state import DialectState
 from service.api.errors import STATUS_TABLE, answer_error
 from service.api.middleware import BodyLimits, HeadAsGet, RequestContext, SecurityHeaders
 from service.engine.async_engine import AsyncEngine
+from service.engine.core import StepMessage
 from service.engine.errors import EngineDead, EngineStopping
 from service.engine.interface import Engine
 from service.engine.step import ModelRunner
+from service.observability.engine import MeasuredEngine
 from service.observability.logging import describe_exception
 from service.observability.metrics import Metrics
 from service.settings import BUNDLED_MODELS, Settings, SettingsError
@@ -70,12 +73,14 @@ def create_app(
     Raises:
         SettingsError: If a model's folder cannot be used.
     """
+    version = _version("gossamer")
+    metrics = Metrics({"version": version, "python": platform.python_version(), "torch": _version("torch")})
     if engine is None:
         models = open_models(settings)
         tokenizers = {model.description.name: model.tokenizer for model in models}
-        engine = _make_engine(settings, [model.folder for model in models])
-    version = _version()
-    metrics = Metrics(version, engine.stats)
+        engine = _make_engine(settings, [model.folder for model in models], metrics.count_step)
+    engine = MeasuredEngine(engine, metrics)
+    metrics.watch(engine)
     translator = Translator(engine, tokenizers or {}, max_segment_tokens=settings.max_segment_tokens)
 
     @asynccontextmanager
@@ -131,7 +136,7 @@ def open_models(settings: Settings) -> list[ModelFolder]:
     return models
 
 
-def _make_engine(settings: Settings, folders: Sequence[Path]) -> Engine:
+def _make_engine(settings: Settings, folders: Sequence[Path], on_step: Callable[[StepMessage], None]) -> Engine:
     limits = settings.engine_limits()
 
     def make_runner() -> ModelRunner:
@@ -143,7 +148,7 @@ def _make_engine(settings: Settings, folders: Sequence[Path]) -> Engine:
             [load_checkpoint(folder) for folder in folders], limits, settings.torch_threads, settings.precision
         )
 
-    return AsyncEngine(make_runner, limits)
+    return AsyncEngine(make_runner, limits, on_step)
 
 
 async def _live(engine: Engine, on_engine_dead: Callable[[EngineDead], None] | None) -> None:
@@ -165,8 +170,8 @@ async def _live(engine: Engine, on_engine_dead: Callable[[EngineDead], None] | N
             on_engine_dead(death)
 
 
-def _version() -> str:
+def _version(package: str) -> str:
     try:
-        return importlib.metadata.version("gossamer")
+        return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:  # run from the source, without being installed
         return "unknown"

@@ -38,6 +38,7 @@ from model.decoding import ALLOWED as ALLOWED_OPTIONS
 from model.decoding import InvalidDecodingOptions
 from service.api.schemas import fields_at
 from service.engine import errors as engine_errors
+from service.observability.facts import note_reason
 from service.observability.logging import request_id
 from service.translator import UnknownLanguagePair
 
@@ -195,6 +196,12 @@ def problem_of(error: Exception, schema: type[BaseModel] | None = None) -> dict[
         error: What went wrong.
         schema: Of the body that was read, which knows the names that fields may have.
     """
+    problem = _problem_of(error, schema)
+    note_reason(problem["type"].rpartition(":")[2])
+    return problem
+
+
+def _problem_of(error: Exception, schema: type[BaseModel] | None) -> dict[str, Any]:
     if isinstance(error, HTTPException):
         slug, title = _HTTP_TITLES.get(error.status_code, ("http-error", str(error.detail)))
         return _problem(Kind(error.status_code, slug, title), str(error.detail), [])

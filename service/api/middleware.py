@@ -13,6 +13,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.api.errors import BodyTooLarge, BodyTooSlow, problem_response
+from service.observability.facts import RequestFacts, request_facts, trace_id_of
 from service.observability.logging import describe_exception, request_id
 from service.observability.metrics import Metrics, Outcome
 
@@ -52,9 +53,11 @@ class RequestContext:
             await self._app(scope, receive, send)
             return
         started = time.monotonic()
-        given = Headers(scope=scope).get(REQUEST_ID_HEADER, "")
+        headers = Headers(scope=scope)
+        given = headers.get(REQUEST_ID_HEADER, "")
         own_id = given if _CLIENT_REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
-        token = request_id.set(own_id)
+        facts = RequestFacts(own_id, trace_id_of(headers.get("traceparent", "")))
+        tokens = request_id.set(own_id), request_facts.set(facts)
         status: int | None = None
 
         async def send_with_id(message: Message) -> None:
@@ -74,16 +77,32 @@ class RequestContext:
             if status is None:
                 await problem_response(error)(scope, receive, send_with_id)
         finally:
-            self._finish(scope, status, time.monotonic() - started)
-            request_id.reset(token)
+            self._finish(scope, status, time.monotonic() - started, facts)
+            request_id.reset(tokens[0])
+            request_facts.reset(tokens[1])
 
-    def _finish(self, scope: Scope, status: int | None, seconds: float) -> None:
+    def _finish(self, scope: Scope, status: int | None, seconds: float, facts: RequestFacts) -> None:
         route = getattr(scope.get("route"), "path", "unmatched")
         outcome = scope.get("state", {}).get("outcome") or outcome_of(status)
-        self._metrics.count_request(route, outcome, seconds)
-        # Probes and scrapes come every few seconds, also while the server is not ready.
-        level = logging.INFO if route.startswith("/v1/") else logging.DEBUG
-        logger.log(level, "%s %s %s %s %.4f s", scope["method"], route, status, outcome, seconds)
+        if outcome == "cancelled":
+            facts.reason = None  # Whatever came of it, nobody was refused.
+        elif outcome != "ok" and facts.reason is None:
+            facts.reason = "other"
+        self._metrics.count_request(route, outcome, seconds, facts)
+        # Probes, scrapes and parts of pages come every few seconds, also while the server is not ready.
+        level = logging.DEBUG if scope["method"] in ("GET", "HEAD") else logging.INFO
+        line = {"method": scope["method"], "route": route, "status": status, "outcome": outcome}
+        more = {
+            "seconds": round(seconds, 4),
+            "reason": facts.reason,
+            "model": facts.model,
+            "source_tokens": facts.source_tokens or None,
+            "target_tokens": facts.target_tokens or None,
+            "key": facts.key,
+            "trace_id": facts.trace_id,
+        }
+        extra = {name: value for name, value in more.items() if value is not None}
+        logger.log(level, "%(method)s %(route)s %(status)s %(outcome)s", line, extra=extra)
 
 
 class SecurityHeaders:
@@ -209,7 +228,7 @@ def outcome_of(status: int | None) -> Outcome:
     """How a request ended, from the status of its answer; None if none was begun."""
     if status == CLIENT_CLOSED_REQUEST:
         return "cancelled"
-    if status == 503:
+    if status in (429, 503):
         return "rejected"
     if status == 504:
         return "deadline"

@@ -101,7 +101,6 @@ async def translate(
         first = await while_connected(request, anext(events))
         return EventStream(_encoded(events, first, body, job, services, started, request))
     translation = await while_connected(request, services.translator.translate(job))
-    services.metrics.count_tokens(translation.source_tokens, translation.target_tokens)
     return JsonResponse(_answer(translation, body, job, services, started))
 
 
@@ -150,7 +149,6 @@ async def _encoded(
             event: TranslationEvent | None = first
             while event is not None:
                 if isinstance(event, Translation):
-                    services.metrics.count_tokens(event.source_tokens, event.target_tokens)
                     yield encode_event("done", _answer(event, body, job, services, started))
                     return
                 yield _encode(event, body, job, services)

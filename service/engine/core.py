@@ -82,11 +82,15 @@ class StepMessage:
         num_rows: Rows that were decoded.
         encode_seconds: Time in encoders.
         decode_seconds: Time in decode steps.
+        num_encoded_tokens: Source tokens that were encoded.
+        num_padding_tokens: Padding that was encoded beside them.
     """
 
     num_rows: int
     encode_seconds: float
     decode_seconds: float
+    num_encoded_tokens: int = 0
+    num_padding_tokens: int = 0
 
 
 Message = Started | Ended | RequestMessage | StepMessage
@@ -148,8 +152,9 @@ class EngineCore:
 
         self._scheduler: Scheduler | None = None
         self._tracked: dict[str, _Tracked] = {}
-        self._encoded: dict[int, tuple[float, float]] = {}
-        """Running sequences: when their step started, and how long their encoding took from there."""
+        self._encoded: dict[int, tuple[float, float, float]] = {}
+        """Running sequences: when their first step started, how long their encoding took from there, and when that
+        step ended: with the first token, for a step decodes what it has encoded."""
         self._recent_tokens = 0.0
         self._recent_seconds = 0.0
         self._has_listener = True
@@ -273,7 +278,10 @@ class EngineCore:
         num_source_tokens = waiting_tokens - scheduler.waiting_tokens
         self._measure_speed(num_source_tokens, self._clock() - started_at)
         self.stats = self._snapshot(scheduler, result, num_source_tokens)
-        messages.append(StepMessage(result.num_rows, result.total_encode_seconds, result.decode_seconds))
+        num_encoded, num_padding = output.num_encoded_tokens
+        messages.append(
+            StepMessage(result.num_rows, result.total_encode_seconds, result.decode_seconds, num_encoded, num_padding)
+        )
         self._tell(messages)
 
     def _expire(self, scheduler: Scheduler) -> None:
@@ -290,8 +298,9 @@ class EngineCore:
         """Books what a step did, and turns it into messages."""
         for sequence_id in output.departed:
             self._encoded.pop(sequence_id, None)
+        ended_at = self._clock()
         for sequence_id, encode_seconds in result.encode_seconds.items():
-            self._encoded[sequence_id] = started_at, encode_seconds
+            self._encoded[sequence_id] = started_at, encode_seconds, ended_at
         messages: list[Message] = []
         for update in result.updates:
             owner = scheduler.owner(update.sequence_id)
@@ -323,11 +332,12 @@ class EngineCore:
         return events
 
     def _sequence_result(self, command: _Submit, index: int, update: SequenceUpdate) -> SequenceResult:
-        started_at, encode_seconds = self._encoded.pop(update.sequence_id)
+        started_at, encode_seconds, first_token_at = self._encoded.pop(update.sequence_id)
         timings = SequenceTimings(
             queue_seconds=started_at - command.submitted_at,
             encode_seconds=encode_seconds,
             decode_seconds=max(0.0, self._clock() - started_at - encode_seconds),
+            first_token_seconds=first_token_at - command.submitted_at,
         )
         best = update.hypotheses[0] if update.hypotheses else None
         return SequenceResult(
@@ -405,6 +415,8 @@ class EngineCore:
             target_tokens_total=before.target_tokens_total + result.num_rows,
             encode_seconds_total=before.encode_seconds_total + result.total_encode_seconds,
             decode_seconds_total=before.decode_seconds_total + result.decode_seconds,
+            gpu_memory_used_bytes=result.gpu_memory_used_bytes or before.gpu_memory_used_bytes,
+            gpu_memory_total_bytes=result.gpu_memory_total_bytes or before.gpu_memory_total_bytes,
         )
 
 

@@ -79,6 +79,8 @@ class EngineStats:
         target_tokens_total: Tokens decoded, over all rows.
         encode_seconds_total: Time spent in encoders.
         decode_seconds_total: Time spent in decode steps.
+        gpu_memory_used_bytes: Of the GPU that runs the models, by every process; 0 without one.
+        gpu_memory_total_bytes: Of the same GPU.
     """
 
     running_requests: int = 0
@@ -97,6 +99,8 @@ class EngineStats:
     target_tokens_total: int = 0
     encode_seconds_total: float = 0.0
     decode_seconds_total: float = 0.0
+    gpu_memory_used_bytes: int = 0
+    gpu_memory_total_bytes: int = 0
 
 
 class Engine(Protocol):

@@ -64,17 +64,19 @@ class EngineRequest:
 
 @dataclass(frozen=True, slots=True)
 class SequenceTimings:
-    """Where a sequence's time went; the three add up to its whole stay.
+    """Where a sequence's time went; the first three add up to its whole stay.
 
     Attributes:
         queue_seconds: From submission until the encoder took it up.
         encode_seconds: In the encoder, with those encoded beside it.
         decode_seconds: From there to its end.
+        first_token_seconds: From submission until its first token was decoded, certain or not.
     """
 
     queue_seconds: float
     encode_seconds: float
     decode_seconds: float
+    first_token_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,7 @@ class _Batch:
         self.checkpoint = checkpoint
         self._model = checkpoint.model.eval()
         self._config = checkpoint.config
-        self._device = self._model.target_embedding.weight.device
+        self.device = self._model.target_embedding.weight.device
         self._forbidden_ids = forbidden_outputs(checkpoint.config, checkpoint.tokenizer)
         self._sequences: list[_Sequence] = []
         self._tokens: list[int] = []
@@ -79,7 +79,7 @@ class _Batch:
     def join(self, newcomers: Sequence[Newcomer]) -> None:
         """Encodes newcomers together and appends a row for each."""
         source_ids, source_mask = pad_sequences(
-            [list(newcomer.source_ids) for newcomer in newcomers], self._config.pad_id, self._device
+            [list(newcomer.source_ids) for newcomer in newcomers], self._config.pad_id, self.device
         )
         state = self._model.prefill(source_ids, source_mask)
         if self._state is None:
@@ -94,7 +94,7 @@ class _Batch:
         """Decodes one position of every row, and says what came of it."""
         if self._state is None:
             return []
-        logits = self._model.decode_step(torch.tensor(self._tokens, device=self._device), self._state)
+        logits = self._model.decode_step(torch.tensor(self._tokens, device=self.device), self._state)
         placed = self._placed()
         num_sequences = len(placed)
         updates: list[SequenceUpdate] = []
@@ -181,6 +181,7 @@ class Runner:
         for checkpoint in checkpoints:
             checkpoint.model.set_precision(precision)
         self._limits = limits
+        self._memory_read_at = -math.inf
         self._batches = {checkpoint.name: _Batch(checkpoint) for checkpoint in checkpoints}
 
     def models(self) -> tuple[ModelInfo, ...]:
@@ -221,7 +222,17 @@ class Runner:
             num_rows=num_rows,
             total_encode_seconds=encoded_at - started_at if output.groups else 0.0,
             decode_seconds=time.perf_counter() - encoded_at if num_rows else 0.0,
+            **self._gpu_memory(started_at),
         )
+
+    def _gpu_memory(self, now: float) -> dict[str, int]:
+        """The fields of a step about the GPU's memory, once a second: to ask takes as long as part of a step."""
+        device = next(iter(self._batches.values())).device
+        if device.type != "cuda" or now < self._memory_read_at + 1:
+            return {}
+        self._memory_read_at = now
+        free, total = torch.cuda.mem_get_info(device)
+        return {"gpu_memory_used_bytes": total - free, "gpu_memory_total_bytes": total}
 
     def _encode(self, groups: Sequence[EncodeGroup], started_at: float) -> dict[int, float]:
         encode_seconds = {}

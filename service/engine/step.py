@@ -56,6 +56,16 @@ class SchedulerOutput:
     departed: tuple[int, ...] = ()
     groups: tuple[EncodeGroup, ...] = ()
 
+    @property
+    def num_encoded_tokens(self) -> tuple[int, int]:
+        """Source tokens to encode, and the padding beside them: each group is as wide as its longest source."""
+        num_tokens = num_positions = 0
+        for group in self.groups:
+            lengths = [len(newcomer.source_ids) for newcomer in group.newcomers]
+            num_tokens += sum(lengths)
+            num_positions += max(lengths) * len(lengths)
+        return num_tokens, num_positions - num_tokens
+
 
 @dataclass(frozen=True, slots=True)
 class SequenceUpdate:
@@ -89,6 +99,9 @@ class StepResult:
         num_rows: Rows that were decoded.
         total_encode_seconds: Time in encoders.
         decode_seconds: Time in decode steps.
+        gpu_memory_used_bytes: Of the GPU that runs the models, by every process; 0 if there is none, or it was not
+            looked at in this step.
+        gpu_memory_total_bytes: Of the same GPU.
     """
 
     updates: tuple[SequenceUpdate, ...] = ()
@@ -96,6 +109,8 @@ class StepResult:
     num_rows: int = 0
     total_encode_seconds: float = 0.0
     decode_seconds: float = 0.0
+    gpu_memory_used_bytes: int = 0
+    gpu_memory_total_bytes: int = 0
 
 
 class ModelRunner(Protocol):

@@ -7,6 +7,7 @@ import logging
 import sys
 import time
 import traceback
+from collections.abc import Mapping
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Literal, TextIO
@@ -78,7 +79,9 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             fields["exception"] = self.formatException(record.exc_info)
-        return json.dumps(fields | _extra(record), default=str, ensure_ascii=False)
+        # Values that a message names (`%(route)s`) are fields too.
+        named = record.args if isinstance(record.args, Mapping) else {}
+        return json.dumps(fields | dict(named) | _extra(record), default=str, ensure_ascii=False)
 
 
 def _add_request_id(record: logging.LogRecord) -> bool:

@@ -86,7 +86,6 @@ async def translate_texts(
     deadline = time.monotonic() + services.settings.request_timeout_seconds
     job = Job(tuple(texts), model, options, deadline)
     translation = await while_connected(request, services.translator.translate(job))
-    services.metrics.count_tokens(translation.source_tokens, translation.target_tokens)
     return [Translated(text.text, _alternatives(text), model.source_language) for text in translation.texts]
 
 

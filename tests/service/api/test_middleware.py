@@ -147,6 +147,7 @@ def test_no_line_of_the_log_holds_text_or_paths(client, caplog):
         (499, "cancelled"),
         (500, "error"),
         (502, "error"),
+        (429, "rejected"),
         (503, "rejected"),
         (504, "deadline"),
         (None, "error"),

@@ -1,4 +1,5 @@
 import asyncio
+import functools
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -7,9 +8,19 @@ import pytest
 from starlette.testclient import TestClient
 
 from service.app import create_app
+from service.engine.core import StepMessage
+from service.engine.errors import (
+    DeadlineExceeded,
+    EngineStopping,
+    QueueFull,
+    RequestAborted,
+    RequestTooLarge,
+    SequenceFailed,
+)
 from service.engine.interface import EngineState
 from service.observability.metrics import outcomes
 from service.settings import Settings
+from tests.service.fake_tokenizer import FakeTokenizer
 from tests.service.fakes import FAKE_MODEL, FakeEngine
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
@@ -121,7 +132,10 @@ def test_requests_are_counted_by_route_template_and_outcome(client):
         'outcome="client_error",route="/assets/{name}"',
     ):
         assert f"gossamer_requests_total{{{labels}}} 1.0" in lines
-    assert 'gossamer_request_duration_seconds_count{route="/v1/translate"} 2.0' in lines
+    assert 'gossamer_model_requests_total{model="en-fr",outcome="ok"} 1.0' in lines
+    assert 'gossamer_rejections_total{reason="invalid-request"} 1.0' in lines
+    assert 'gossamer_rejections_total{reason="not-found"} 2.0' in lines
+    assert 'gossamer_request_duration_seconds_count{source_length="1-32"} 1.0' in lines
     assert not any("secret" in line or "nobody" in line for line in lines)
 
 
@@ -137,11 +151,100 @@ def test_two_apps_have_metrics_of_their_own(client):
         assert not any("/v1/models" in line for line in series(other))
 
 
-def test_every_metric_is_documented_and_every_documented_one_is_there(client):
+def test_what_reaches_the_engine_is_counted_by_model(client, engine):
+    client.post("/v1/translate", json={"text": "abc", "decoding": {"beam_size": 1}})
+    client.post("/v1/translate", json={"text": "abc", "stream": True})
+    engine.error = QueueFull(9, 10, 7)
+    client.post("/v1/translate", json={"text": "abc"})
+    lines = set(series(client))
+    assert {
+        'gossamer_source_tokens_total{model="en-fr"} 8.0',
+        'gossamer_target_tokens_total{model="en-fr"} 8.0',
+        'gossamer_queue_duration_seconds_count{source_length="1-32"} 2.0',
+        'gossamer_time_to_first_token_seconds_count{source_length="1-32"} 2.0',
+        'gossamer_time_per_output_token_seconds_count{source_length="1-32"} 2.0',
+        'gossamer_model_requests_total{model="en-fr",outcome="rejected"} 1.0',
+        'gossamer_rejections_total{reason="queue-full"} 1.0',
+        "gossamer_cancellations_total 0.0",
+    } <= lines
+
+
+def test_a_request_and_its_trace_are_exemplars_of_openmetrics_only(client):
+    trace = "0af7651916cd43dd8448eb211c80319c"
+    headers = {"X-Request-ID": "seven", "traceparent": f"00-{trace}-b7ad6b7169203331-01"}
+    client.post("/v1/translate", json={"text": "a"}, headers=headers)
+    openmetrics = client.get("/metrics", headers={"accept": "application/openmetrics-text; version=1.0.0"}).text
+    (line,) = [line for line in openmetrics.splitlines() if "seven" in line]
+    assert line.startswith("gossamer_request_duration_seconds_bucket")
+    assert f'# {{request_id="seven",trace_id="{trace}"}}' in line
+    assert "seven" not in client.get("/metrics").text
+
+
+MODELS = tuple(replace(FAKE_MODEL, name=name) for name in ("a-very-long-name-of-a-model", "en-fr", "tiny"))
+ERRORS = (
+    lambda: None,
+    lambda: QueueFull(9, 10, 7),
+    lambda: DeadlineExceeded("id"),
+    lambda: SequenceFailed(0, "a reason"),
+    lambda: EngineStopping(),
+    lambda: RequestAborted("id"),
+    lambda: RequestTooLarge(9, 8),
+    lambda: ZeroDivisionError(),
+)
+TEXTS = ("a", "b" * 60, "c" * 400)
+GARBAGE = ({}, {"text": 5, "q": 5, "nope": 1}, "no json", {"text": "a", "q": "a", "model": "no such model"})
+
+
+def test_all_kinds_of_traffic_to_three_models_make_fewer_than_500_series():
+    """Every route of the app gets good and bad requests, and every failure of the engine, for each model."""
+    engine = FakeEngine(model_infos=MODELS)
+    app = create_app(Settings(), engine, {info.name: FakeTokenizer() for info in MODELS})
+    engine.current_stats = replace(engine.current_stats, gpu_memory_used_bytes=1, gpu_memory_total_bytes=2)
+    for seconds in (0.0, 100.0):
+        app.state.services.metrics.count_step(StepMessage(8, seconds, seconds, 9, 3))
+    with TestClient(app) as client:
+        client.portal.call(asyncio.sleep, 0.01)
+        sent = 0
+        for method, path in sorted(_operations(app)):
+            ask = functools.partial(client.request, method, re.sub(r"\{\w+\}", "1", path))
+            for make_error in ERRORS:
+                for name in [info.name for info in MODELS] if method == "POST" else [None]:
+                    for text in TEXTS if make_error is ERRORS[0] else TEXTS[:1]:
+                        common = {"source": "en", "target": "fr", "model": name}
+                        for body in ({"text": text} | common, {"q": text} | common, {"text": [text]} | common):
+                            engine.error = make_error()
+                            ask(json=body if method == "POST" else None)
+                            sent += 1
+            for garbage in GARBAGE:
+                ask(json=garbage)
+            ask(content=b"x" * 3_000_000)
+        for number in range(20):
+            client.get(f"/nope/{number}")
+            client.request("DELETE", f"/v1/translate/{number}")
+        engine.error = None
+        client.post("/v1/translate", json={"text": "a", "model": "en-fr"})
+        lines = series(client)
+    assert sent > 100
+    assert len([line for line in lines if line.startswith("gossamer_requests_total")]) > 14
+    assert 200 < len(lines) < 500
+
+
+def _operations(app):
+    """Methods and paths of all routes, those that are included by routers too."""
+    found, routes = set(), list(app.routes)
+    while routes:
+        route = routes.pop()
+        routes += getattr(route, "routes", None) or getattr(getattr(route, "original_router", None), "routes", [])
+        found |= {(method, route.path) for method in getattr(route, "methods", None) or ()}
+    return found - {("GET", "/metrics")}
+
+
+def test_every_metric_is_documented_and_every_documented_one_is_there(client, engine):
     client.post("/v1/translate", json={"text": "a"})
+    engine.current_stats = replace(engine.current_stats, gpu_memory_used_bytes=1, gpu_memory_total_bytes=2)
     there = set(re.findall(r"^# TYPE (\w+)", client.get("/metrics").text, re.MULTILINE))
     documented = set(
-        re.findall(r"^\| `(gossamer_\w+)`", (DOCS / "metrics.md").read_text(encoding="utf-8"), re.MULTILINE)
+        re.findall(r"^\| `((?:gossamer|process)_\w+)`", (DOCS / "metrics.md").read_text(encoding="utf-8"), re.MULTILINE)
     )
     assert documented == there
 

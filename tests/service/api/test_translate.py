@@ -172,8 +172,8 @@ def test_the_deadline_reaches_the_engine(make_client, engine):
 def test_tokens_are_counted(client):
     post(client, text="Good morning.")
     metrics = client.get("/metrics").text
-    assert "gossamer_source_tokens_total 14.0" in metrics
-    assert "gossamer_target_tokens_total 14.0" in metrics
+    assert 'gossamer_source_tokens_total{model="en-fr"} 14.0' in metrics
+    assert 'gossamer_target_tokens_total{model="en-fr"} 14.0' in metrics
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------

@@ -183,6 +183,32 @@ def test_time_is_told_apart_and_adds_up():
         assert driver.wait_for_last(0).result.sequences[0].timings.queue_seconds < timings.queue_seconds
 
 
+def test_first_token_is_told_with_the_end_of_the_step_that_encoded_it():
+    runner = ScriptedRunner(is_gated=True)
+    with Driver(runner) as driver:
+        driver.core.submit(make_request("a", (4,)), 0, wants_events=False)
+        assert runner.in_step.wait(WAIT_SECONDS)
+        time.sleep(0.05)
+        runner.allow_steps(1)
+        driver.wait_for(lambda message: isinstance(message, StepMessage))
+        time.sleep(0.05)
+        runner.open_gate()
+        timings = driver.wait_for_last(0).result.sequences[0].timings
+        total = timings.queue_seconds + timings.encode_seconds + timings.decode_seconds
+        assert 0.05 <= timings.first_token_seconds <= total - 0.05
+
+
+def test_step_tells_what_was_encoded_and_how_much_of_it_was_padding():
+    with Driver(ScriptedRunner(is_gated=True)) as driver:
+        driver.core.submit(make_request("a", (4, 8)), 0, wants_events=False)
+        driver.runner.open_gate()
+        driver.wait_for_last(0)
+        steps = [message for message in driver.messages if isinstance(message, StepMessage)]
+        assert sum(step.num_encoded_tokens for step in steps) == 12
+        assert (steps[0].num_encoded_tokens, steps[0].num_padding_tokens) == (12, 4)
+        assert (steps[-1].num_encoded_tokens, steps[-1].num_padding_tokens) == (0, 0)
+
+
 def test_poisoned_sequence_fails_alone():
     runner = ScriptedRunner()
     poisoned = make_request(lengths=(3, 4)).sequences[1]
