@@ -18,7 +18,7 @@ from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from model.description import CheckpointError, Description, describe, open_tokenizer
+from model.description import WEIGHTS_FILE, CheckpointError, Description, describe, open_tokenizer
 from model.tokenizer import TextTokenizer
 from service.api import operations, pages, translate
 from service.api.deps import Services
@@ -32,6 +32,7 @@ from service.engine.core import StepMessage
 from service.engine.errors import EngineDead, EngineStopping
 from service.engine.interface import Engine
 from service.engine.step import ModelRunner
+from service.machine import read_machine
 from service.observability.engine import MeasuredEngine
 from service.observability.logging import describe_exception
 from service.observability.metrics import Metrics
@@ -53,6 +54,12 @@ class ModelFolder:
     folder: Path
     description: Description
     tokenizer: TextTokenizer
+
+    @property
+    def weights_bytes(self) -> int:
+        """Size of the weights' file; 0 if there is none."""
+        path = self.folder / WEIGHTS_FILE
+        return path.stat().st_size if path.exists() else 0
 
 
 def create_app(
@@ -138,17 +145,22 @@ def open_models(settings: Settings) -> list[ModelFolder]:
 
 def _make_engine(settings: Settings, folders: Sequence[Path], on_step: Callable[[StepMessage], None]) -> Engine:
     limits = settings.engine_limits()
+    threads = settings.torch_threads or _threads_of_container()
 
     def make_runner() -> ModelRunner:
         # Here and not above: torch takes seconds to import, and this is the engine's own thread.
         from model.checkpoint import load_checkpoint
         from service.engine.runner import Runner
 
-        return Runner(
-            [load_checkpoint(folder) for folder in folders], limits, settings.torch_threads, settings.precision
-        )
+        return Runner([load_checkpoint(folder) for folder in folders], limits, threads, settings.precision)
 
     return AsyncEngine(make_runner, limits, on_step)
+
+
+def _threads_of_container() -> int | None:
+    """Threads for a container with fewer cores than the machine, which torch does not notice; None elsewhere."""
+    machine = read_machine()
+    return max(1, int(machine.cores)) if machine.cores < machine.usable_cores else None
 
 
 async def _live(engine: Engine, on_engine_dead: Callable[[EngineDead], None] | None) -> None:

@@ -6,6 +6,8 @@ PyTorch is imported only by the commands that compute, when they begin to, so th
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import json
 import os
 import sys
 from collections.abc import Iterable, Iterator
@@ -105,6 +107,40 @@ def serve(
         _fail(str(error), EXIT_USAGE)
     if not went_well:
         raise typer.Exit(EXIT_FAILED)
+
+
+@app.command(epilog="Example: GOSSAMER_CONFIG=gossamer.toml gossamer doctor    For programs: gossamer doctor --json")
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of lines.")] = False,
+) -> None:
+    """Tell what this machine offers, what the settings make of it, and what would be faster or safer.
+
+    The exit status is 0 if the server can be started, 2 if it cannot.
+    """
+    from model.hardware import compute_devices
+    from service.app import open_models
+    from service.doctor import Finding, ModelFiles, examine
+    from service.machine import read_machine
+
+    machine, findings = read_machine(), []
+    try:
+        settings = load_settings()
+        opened = open_models(settings)
+    except SettingsError as error:
+        settings, opened = load_settings({}), []
+        findings = [Finding("fault", fault, "see docs/settings.md") for fault in error.faults]
+    models = [ModelFiles(found.description.name, found.folder, found.weights_bytes) for found in opened]
+    findings += examine(settings, models, machine, compute_devices())
+    if as_json:
+        typer.echo(json.dumps([dataclasses.asdict(finding) for finding in findings], indent=1))
+    else:
+        marks = {"fact": " ", "hint": "!", "fault": "X"}
+        for finding in findings:
+            typer.echo(
+                f"{marks[finding.level]} {finding.text}" + (f"\n    -> {finding.remedy}" if finding.remedy else "")
+            )
+    if any(finding.level == "fault" for finding in findings):
+        raise typer.Exit(EXIT_USAGE)
 
 
 @app.command(

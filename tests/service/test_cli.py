@@ -1,4 +1,5 @@
 import importlib
+import json
 import re
 import subprocess
 import sys
@@ -35,7 +36,7 @@ def checkpoint():
     return checkpoint
 
 
-@pytest.mark.parametrize("command", [[], ["serve"], ["translate"], ["train"], ["evaluate"]])
+@pytest.mark.parametrize("command", [[], ["serve"], ["doctor"], ["translate"], ["train"], ["evaluate"]])
 def test_help_teaches_with_an_example(run, command):
     result = run(*command, "--help")
     assert result.exit_code == 0
@@ -211,6 +212,31 @@ def test_translate_refuses_settings_that_cannot_be_used(run, monkeypatch):
     result = run("translate", "-m", TINY, "Hello.")
     assert result.exit_code == 2
     assert "GOSSAMER_MAX_SEGMENT_TOKENS" in result.stderr
+
+
+# --- doctor -----------------------------------------------------------------------------------------------------------
+
+
+def test_doctor_tells_facts_and_hints_and_that_the_server_can_be_started(run, monkeypatch):
+    monkeypatch.setenv("GOSSAMER_MODELS", TINY)
+    result = run("doctor")
+    assert result.exit_code == 0
+    assert "processor: " in result.output
+    assert "model tiny: " in result.output
+    assert "GOSSAMER_DEFAULT_BEAM_SIZE=1" in result.output
+
+
+def test_doctor_lists_faults_of_the_settings_and_the_rest_nevertheless(run, monkeypatch):
+    monkeypatch.setenv("GOSSAMER_PROT", "1")
+    monkeypatch.setenv("GOSSAMER_PORT", "x")
+    result = run("doctor", "--json")
+    assert result.exit_code == 2
+    findings = json.loads(result.stdout)
+    assert [finding["text"].split(":")[0] for finding in findings if finding["level"] == "fault"] == [
+        "GOSSAMER_PROT",
+        "GOSSAMER_PORT",
+    ]
+    assert any(finding["level"] == "fact" for finding in findings)
 
 
 # --- serve ------------------------------------------------------------------------------------------------------------
