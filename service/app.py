@@ -37,6 +37,7 @@ from service.observability.engine import MeasuredEngine
 from service.observability.logging import describe_exception
 from service.observability.metrics import Metrics
 from service.settings import BUNDLED_MODELS, Settings, SettingsError
+from service.text import detection
 from service.translator import Translator
 
 logger = logging.getLogger(__name__)
@@ -82,6 +83,7 @@ def create_app(
     """
     version = _version("gossamer")
     metrics = Metrics({"version": version, "python": platform.python_version(), "torch": _version("torch")})
+    own_engine = engine is None
     if engine is None:
         models = open_models(settings)
         tokenizers = {model.description.name: model.tokenizer for model in models}
@@ -93,7 +95,7 @@ def create_app(
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         # In a task of its own, so that probes are answered while models are loading.
-        life = asyncio.create_task(_live(engine, on_engine_dead))
+        life = asyncio.create_task(_live(engine, on_engine_dead, with_detection=own_engine))
         yield
         await engine.stop(settings.stop_grace_seconds)
         await life
@@ -163,10 +165,12 @@ def _threads_of_container() -> int | None:
     return max(1, int(machine.cores)) if machine.cores < machine.usable_cores else None
 
 
-async def _live(engine: Engine, on_engine_dead: Callable[[EngineDead], None] | None) -> None:
+async def _live(engine: Engine, on_engine_dead: Callable[[EngineDead], None] | None, *, with_detection: bool) -> None:
     """Starts the engine and waits for its end."""
     try:
         await engine.start()
+        if with_detection:  # its model loads beside the first requests, which may not need it
+            await asyncio.to_thread(detection.warm_up)
         names = ", ".join(f"{info.name} ({info.revision})" for info in engine.models())
         logger.info("ready, with %s", names)
         death = await engine.wait_closed()

@@ -14,9 +14,10 @@ import asyncio
 import math
 import time
 import uuid
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from model.decoding import DecodingOptions, Hypothesis
 from model.tokenizer import DecodeStream, Encoding, TextTokenizer
@@ -30,6 +31,8 @@ from service.engine.request import (
     SequenceResult,
     TokensEvent,
 )
+from service.text import detection
+from service.text.detection import Detection
 from service.text.segmenter import Document, Segment, segment_text
 
 _LONG_TEXT_CHARACTERS = 2_000
@@ -37,6 +40,9 @@ _LONG_TEXT_CHARACTERS = 2_000
 
 _DEADLINE_GRACE_SECONDS = 1.0
 """How much longer than its deadline a request waits for an engine that does not answer."""
+
+_MAX_NAMED_TEXTS = 10
+"""How many texts of an unknown language a message names."""
 
 
 class UnknownLanguagePair(EngineError):
@@ -55,6 +61,34 @@ class UnknownLanguagePair(EngineError):
         self.available = tuple(available)
 
 
+class UnknownSourceLanguage(EngineError):
+    """The language of a text was to be found out, and is none that can be translated, or cannot be told.
+
+    Attributes:
+        indices: Which of the texts, in order.
+        fields: The same as `text[3]`, or `text` where there is only one.
+        texts: Those texts.
+        looks_like: For each, the most probable language of all.
+        available: Codes of the languages that can be translated.
+    """
+
+    def __init__(
+        self, texts: Mapping[int, str], looks_like: Sequence[str | None], available: Sequence[str], num_texts: int
+    ) -> None:
+        self.indices = tuple(texts)
+        self.fields = tuple(f"text[{index}]" if num_texts > 1 else "text" for index in texts)
+        self.texts = tuple(texts.values())
+        self.looks_like = tuple(looks_like)
+        self.available = tuple(available)
+        named = [f"{field} looks like {like}" for field, like in zip(self.fields, self.looks_like, strict=True)]
+        if len(named) > _MAX_NAMED_TEXTS:
+            named[_MAX_NAMED_TEXTS:] = [f"{len(named) - _MAX_NAMED_TEXTS} more"]
+        super().__init__(
+            f"not clearly in a language that can be translated ({', '.join(available)}): {', '.join(named)}; "
+            "name the source if it is one of them"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """What is to be translated, and how.
@@ -62,6 +96,8 @@ class Job:
     Attributes:
         texts: Any texts; empty ones too.
         model: One of the engine's models.
+        models: One for each text, where they are not the same; otherwise empty.
+        detections: One for each text, where its language was found out; otherwise empty.
         options: How to search.
         deadline: As in `EngineRequest`.
         with_log_probs: Whether scores are wanted.
@@ -72,6 +108,12 @@ class Job:
     options: DecodingOptions = DecodingOptions()
     deadline: float | None = None
     with_log_probs: bool = False
+    models: tuple[ModelInfo, ...] = ()
+    detections: tuple[Detection, ...] = ()
+
+    def model_of(self, text_index: int) -> ModelInfo:
+        """The model for one of the texts."""
+        return self.models[text_index] if self.models else self.model
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,6 +339,68 @@ class Translator:
         """
         return tuple(sorted({f"{info.source_language}-{info.target_language}" for info in self._models()}))
 
+    def source_languages(self, *, model: str | None = None, target: str | None = None) -> tuple[str, ...]:
+        """The languages that can be translated, in alphabetical order, where a model or a target is given from there.
+
+        Raises:
+            UnknownModel: If no model has the name.
+            UnknownLanguagePair: If no model writes the target.
+            EngineStopping: If no model is loaded yet.
+        """
+        models = [info for info in self._models() if model in (None, info.name)]
+        if model is not None and not models:
+            raise UnknownModel(model, [info.name for info in self._models()])
+        if target is not None:
+            speaking = _speaking(models, "target", target)
+            if not speaking:
+                pairs = sorted({f"{info.source_language}-{info.target_language}" for info in models})
+                reason = f"no model{f' {model}' if model else ''} has the target language {target!r}"
+                raise UnknownLanguagePair("target", target, reason, pairs)
+            models = speaking
+        return tuple(sorted({info.source_language for info in models}))
+
+    async def detect(
+        self, texts: Sequence[str], *, model: str | None = None, target: str | None = None
+    ) -> list[Detection]:
+        """The language of each text, as far as it can be translated.
+
+        Raises:
+            UnknownModel, UnknownLanguagePair, EngineStopping: As `source_languages`.
+        """
+        languages = self.source_languages(model=model, target=target)
+        if sum(map(len, texts)) > _LONG_TEXT_CHARACTERS or not detection.is_warm():
+            return await asyncio.to_thread(lambda: [detection.detect(text, languages) for text in texts])
+        return [detection.detect(text, languages) for text in texts]
+
+    async def detect_models(
+        self, texts: Sequence[str], *, model: str | None = None, target: str | None = None
+    ) -> tuple[tuple[ModelInfo, ...], tuple[Detection, ...]]:
+        """For each text the model that reads its language, and what was found out about that.
+
+        A text without a letter has no language, which is no fault: it gets the model of the first one that has.
+
+        Args:
+            texts: At least one.
+            model: Name of the only model to use.
+            target: Code of the language to translate to.
+
+        Raises:
+            UnknownSourceLanguage: Names every text whose language cannot be told, or not be translated.
+            UnknownModel, UnknownLanguagePair, EngineStopping: As `find_model`.
+        """
+        detections = await self.detect(texts, model=model, target=target)
+        languages = self.source_languages(model=model, target=target)
+        unknown = {index: found for index, found in enumerate(detections) if not found.is_known and found.looks_like}
+        if unknown:
+            looks_like = [found.looks_like for found in unknown.values()]
+            raise UnknownSourceLanguage({index: texts[index] for index in unknown}, looks_like, languages, len(texts))
+        known = [found.language for found in detections if found.is_known]
+        fallback = known[0] if known else languages[0]
+        models = {
+            language: self.find_model(model=model, source=language, target=target) for language in {fallback, *known}
+        }
+        return tuple(models.get(found.language, models[fallback]) for found in detections), tuple(detections)
+
     def tokenizer(self, model: ModelInfo) -> TextTokenizer:
         """The tokenizer of a model."""
         return self._tokenizers[model.name]
@@ -307,6 +411,18 @@ class Translator:
         Raises:
             EngineError: As `Engine.submit`, or `SequenceFailed` if the model failed for a segment.
         """
+        parts = _parts(job)
+        if len(parts) == 1:
+            return await self._translate_part(job)
+        tasks = [asyncio.ensure_future(self._translate_part(part)) for part, _ in parts]
+        try:
+            done = await asyncio.gather(*tasks)
+        finally:  # the first failure ends the others
+            await _cancel_all(tasks)
+        return _joined(job, [(translation, indices) for translation, (_, indices) in zip(done, parts, strict=True)])
+
+    async def _translate_part(self, job: Job) -> Translation:
+        """Translates texts that have one model."""
         plan = await self._plan(job)
         if not plan.places:
             return _finish(plan, {}, None)
@@ -324,7 +440,7 @@ class Translator:
         }
         return _finish(plan, done, result)
 
-    async def stream(self, job: Job) -> AsyncIterator[TranslationEvent]:
+    async def stream(self, job: Job) -> AsyncGenerator[TranslationEvent, None]:
         """As `translate`, event by event; the last one is the whole translation.
 
         Segments are written side by side, so their events are mixed. Only greedy and sampled ones come in parts; a
@@ -333,6 +449,16 @@ class Translator:
         Raises:
             EngineError: As `translate`; refusals come before the first event.
         """
+        parts = _parts(job)
+        if len(parts) == 1:
+            events = self._stream_part(job)
+        else:
+            events = _merged(job, [(self._stream_part(part), indices) for part, indices in parts])
+        async with aclosing(events):
+            async for event in events:
+                yield event
+
+    async def _stream_part(self, job: Job) -> AsyncGenerator[TranslationEvent, None]:
         plan = await self._plan(job)
         if not plan.places:
             yield _finish(plan, {}, None)
@@ -462,3 +588,75 @@ def _finish(
             decode_seconds=max(timing.decode_seconds for timing in timings),
         ),
     )
+
+
+def _parts(job: Job) -> list[tuple[Job, tuple[int, ...]]]:
+    """The job, parted so that each part has one model; with the places its texts have in the whole."""
+    if not job.models:
+        return [(job, tuple(range(len(job.texts))))]
+    by_model: dict[ModelInfo, list[int]] = {}
+    for index, model in enumerate(job.models):
+        by_model.setdefault(model, []).append(index)
+    return [
+        (replace(job, texts=tuple(job.texts[index] for index in indices), model=model, models=()), tuple(indices))
+        for model, indices in by_model.items()
+    ]
+
+
+def _joined(job: Job, parts: Sequence[tuple[Translation, Sequence[int]]]) -> Translation:
+    """The parts' translations, in the order of the whole job."""
+    texts: list[TextTranslation | None] = [None] * len(job.texts)
+    for translation, indices in parts:
+        for index, text in zip(indices, translation.texts, strict=True):
+            texts[index] = text
+    translations = [translation for translation, _ in parts]
+    return Translation(
+        tuple(text for text in texts if text is not None),
+        source_tokens=sum(translation.source_tokens for translation in translations),
+        target_tokens=sum(translation.target_tokens for translation in translations),
+        timings=Timings(
+            queue_seconds=max(translation.timings.queue_seconds for translation in translations),
+            encode_seconds=max(translation.timings.encode_seconds for translation in translations),
+            decode_seconds=max(translation.timings.decode_seconds for translation in translations),
+        ),
+    )
+
+
+async def _merged(
+    job: Job, parts: Sequence[tuple[AsyncGenerator[TranslationEvent, None], Sequence[int]]]
+) -> AsyncGenerator[TranslationEvent, None]:
+    """The events of several streams as they come, as those of one job; the first failure ends all."""
+    events: asyncio.Queue[TranslationEvent | BaseException] = asyncio.Queue(maxsize=1)
+    done: list[tuple[Translation, Sequence[int]]] = []
+
+    async def follow(stream: AsyncGenerator[TranslationEvent, None], indices: Sequence[int]) -> None:
+        try:
+            async with aclosing(stream):
+                async for event in stream:
+                    if isinstance(event, Translation):
+                        done.append((event, indices))
+                        if len(done) == len(parts):
+                            await events.put(_joined(job, done))
+                    else:
+                        await events.put(replace(event, text_index=indices[event.text_index]))
+        except Exception as error:
+            await events.put(error)
+
+    tasks = [asyncio.ensure_future(follow(stream, indices)) for stream, indices in parts]
+    try:
+        while True:
+            event = await events.get()
+            if isinstance(event, BaseException):
+                raise event
+            yield event
+            if isinstance(event, Translation):
+                return
+    finally:
+        await _cancel_all(tasks)
+
+
+async def _cancel_all(tasks: Iterable[asyncio.Future[Any]]) -> None:
+    tasks = list(tasks)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

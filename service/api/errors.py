@@ -40,7 +40,7 @@ from service.api.schemas import fields_at
 from service.engine import errors as engine_errors
 from service.observability.facts import note_reason
 from service.observability.logging import request_id
-from service.translator import UnknownLanguagePair
+from service.translator import UnknownLanguagePair, UnknownSourceLanguage
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -139,6 +139,7 @@ STATUS_TABLE: Mapping[type[Exception], Kind] = {
     engine_errors.InvalidOptions: _INVALID,
     engine_errors.SequenceTooLarge: _INVALID,
     UnknownLanguagePair: Kind(422, "unknown-language-pair", "No model translates between these languages"),
+    UnknownSourceLanguage: Kind(422, "unknown-source-language", "The language of a text was not recognised"),
     engine_errors.UnknownModel: Kind(422, "unknown-model", "There is no such model"),
     BodyTooSlow: Kind(408, "body-too-slow", "The body came too slowly"),
     BodyTooLarge: Kind(413, "body-too-large", "The body is too large"),
@@ -304,6 +305,10 @@ def _faults(error: Exception, schema: type[BaseModel] | None) -> list[Fault]:
         return [_fault(f"decoding.{error.field}", error.value, error.allowed)]
     if isinstance(error, UnknownLanguagePair):
         return [_fault(error.field, error.given, list(error.available))]
+    if isinstance(error, UnknownSourceLanguage):
+        return [
+            _fault(field, text, list(error.available)) for field, text in zip(error.fields, error.texts, strict=True)
+        ]
     if isinstance(error, engine_errors.UnknownModel):
         return [_fault("model", error.model, list(error.available))]
     if isinstance(error, TextTooLarge):

@@ -111,7 +111,8 @@ class TranslateRequest(_Strict):
     source: str | None = Field(
         default=None,
         max_length=35,
-        description="Language code of the text, as `en`. May be left out if one model fits.",
+        description="Language code of the text, as `en`; `auto` finds out the language of each text. "
+        "May be left out if one model fits.",
     )
     target: str | None = Field(
         default=None, max_length=35, description="Language code to translate to. May be left out if one model fits."
@@ -218,10 +219,49 @@ class Segment(BaseModel):
     source_tokens: list[SourceToken] | None = None
 
 
+class DetectedLanguage(BaseModel):
+    """What language a text was found to be in."""
+
+    language: str = Field(description="A language that can be translated, or `unknown`.")
+    confidence: float = Field(description="Its probability among all languages, 0 to 1; 0 where it is unknown.")
+
+
+class Detection(DetectedLanguage):
+    """What was found out about the language of a text."""
+
+    candidates: list[DetectedLanguage] = Field(description="Each language that can be translated, best first.")
+    looks_like: str | None = Field(
+        default=None, description="The most probable of all languages, also where it cannot be translated."
+    )
+
+
+class DetectRequest(_Strict):
+    """What `POST /v1/detect` takes."""
+
+    text: Annotated[str | list[str], BeforeValidator(_check_text), Field(description="A text, or a list of texts.")]
+    target: str | None = Field(
+        default=None, max_length=35, description="Only languages that can be translated to this one count."
+    )
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The texts, also where there is one."""
+        return (self.text,) if isinstance(self.text, str) else tuple(self.text)
+
+
+class DetectAnswer(BaseModel):
+    """What `POST /v1/detect` gives."""
+
+    detections: list[Detection] = Field(description="One for each text, in order.")
+    languages: list[str] = Field(description="The languages that were looked for: what the models can read.")
+
+
 class TextAnswer(BaseModel):
     """The translation of one text."""
 
     text: str
+    detected: DetectedLanguage | None = Field(default=None, description="With the source `auto`.")
+    model: UsedModel | None = Field(default=None, description="Which model, where the texts did not all have the same.")
     windowed: bool = Field(description="Whether a sentence was too long for the model, and translated in parts.")
     truncated: bool = Field(description="Whether a translation was stopped by the limit of target tokens.")
     score: float | None = Field(default=None, description="Mean log-probability of a target token.")
@@ -249,9 +289,9 @@ class TranslateAnswer(BaseModel):
     """What `POST /v1/translate` gives."""
 
     translations: list[TextAnswer] = Field(description="One for each text, in order.")
-    source: str
+    source: str = Field(description="The language of the texts; `auto` where they did not all have the same.")
     target: str
-    model: UsedModel
+    model: UsedModel | None = Field(default=None, description="Absent where the texts did not all have the same.")
     usage: Usage
     timings: TimingsAnswer
 

@@ -1,4 +1,4 @@
-"""`POST /v1/translate`."""
+"""`POST /v1/translate` and `POST /v1/detect`."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from service.translator import (
     TextTranslation,
     Translation,
     TranslationEvent,
+    Translator,
 )
 
 router = APIRouter(route_class=JsonRoute, tags=["translation"])
@@ -40,6 +41,10 @@ _EXAMPLES = {
     "list": {
         "summary": "Several texts",
         "value": {"text": ["Good morning.", "See you tomorrow."], "source": "en", "target": "fr"},
+    },
+    "auto": {
+        "summary": "The language is found out",
+        "value": {"text": "I would like to know where the station is.", "source": "auto", "target": "fr"},
     },
     "paragraphs": {
         "summary": "Paragraphs keep their line breaks",
@@ -71,6 +76,24 @@ _ANSWER_EXAMPLE = {
 }
 
 
+_DETECT_EXAMPLES = {
+    "sentence": {"summary": "One text", "value": {"text": "Where is the train station?"}},
+    "list": {"summary": "Several texts", "value": {"text": ["Good morning, my friend.", "Wo ist der Bahnhof?", "42"]}},
+}
+
+_DETECT_EXAMPLE = {
+    "detections": [
+        {
+            "language": "en",
+            "confidence": 0.9991,
+            "candidates": [{"language": "en", "confidence": 0.9991}],
+            "looks_like": "en",
+        }
+    ],
+    "languages": ["en"],
+}
+
+
 @router.post(
     "/v1/translate",
     summary="Translate texts",
@@ -94,7 +117,7 @@ async def translate(
     was. A text without a letter in it comes back unchanged.
     """
     started = time.monotonic()
-    job = _job(body, services, started)
+    job = await _job(body, services, started)
     if body.stream:
         events = services.translator.stream(job)
         # Refusals come with the first event: they still get a status of their own.
@@ -104,15 +127,57 @@ async def translate(
     return JsonResponse(_answer(translation, body, job, services, started))
 
 
-def _job(body: schemas.TranslateRequest, services: Services, started: float) -> Job:
-    """Checks what needs the settings or the models."""
+@router.post(
+    "/v1/detect",
+    summary="Find out the language of texts",
+    response_model=schemas.DetectAnswer,
+    responses={
+        200: {"content": {"application/json": {"example": _DETECT_EXAMPLE}}},
+        **problems(400, 413, 415, 422, 503),
+    },
+)
+async def detect(
+    body: Annotated[schemas.DetectRequest, Body(openapi_examples=_DETECT_EXAMPLES)], services: ServicesDep
+) -> Response:
+    """Says for each text in which of the languages that can be translated it is, or `unknown`.
+
+    Text in another language is weighed against all the languages the detector knows, so it is unknown rather than
+    taken for the nearest one that can be translated.
+    """
+    _check_sizes(body.texts, services)
+    found = await services.translator.detect(body.texts, target=body.target)
+    return JsonResponse(
+        schemas.DetectAnswer(
+            detections=[
+                schemas.Detection(
+                    language=each.language,
+                    confidence=round(each.confidence, 4),
+                    candidates=[
+                        schemas.DetectedLanguage(language=language, confidence=round(confidence, 4))
+                        for language, confidence in each.candidates
+                    ],
+                    looks_like=each.looks_like,
+                )
+                for each in found
+            ],
+            languages=list(services.translator.source_languages(target=body.target)),
+        )
+    )
+
+
+def _check_sizes(texts: Sequence[str], services: Services) -> None:
     settings = services.settings
-    texts = body.texts
     if len(texts) > settings.max_texts:
         raise TooManyTexts(len(texts), settings.max_texts)
     num_bytes = sum(len(text.encode()) for text in texts)
     if num_bytes > settings.max_text_bytes:
         raise TextTooLarge(num_bytes, settings.max_text_bytes)
+
+
+async def _job(body: schemas.TranslateRequest, services: Services, started: float) -> Job:
+    """Checks what needs the settings or the models."""
+    settings, translator = services.settings, services.translator
+    _check_sizes(body.texts, services)
     seconds = settings.request_timeout_seconds
     if body.deadline_seconds is not None:
         if not 0 < body.deadline_seconds <= seconds:
@@ -121,16 +186,21 @@ def _job(body: schemas.TranslateRequest, services: Services, started: float) -> 
     # A beam is heard of only when its segment is done, which is not what a stream is asked for.
     default_beam_size = 1 if body.stream else min(settings.default_beam_size, settings.max_rows)
     options = body.decoding.options(default_beam_size)
-    if body.source is not None and body.source.lower() == "auto":
-        pairs = ", ".join(services.translator.pairs())
-        allowed = f"a language code: detection is not available yet. Pairs there are: {pairs}"
-        raise InvalidField("source", body.source, allowed)
+    is_auto = body.source is not None and body.source.lower() == "auto"
+    texts, with_log_probs = body.texts, bool({"scores", "tokens"} & set(body.return_))
+    if is_auto:
+        models, detections = await translator.detect_models(texts, model=body.model, target=body.target)
+    else:
+        models = (translator.find_model(model=body.model, source=body.source, target=body.target),)
+        detections = ()
     return Job(
         texts=texts,
-        model=services.translator.find_model(model=body.model, source=body.source, target=body.target),
+        model=models[0],
+        models=models if len(set(models)) > 1 else (),
+        detections=detections,
         options=options,
         deadline=started + seconds,
-        with_log_probs=bool({"scores", "tokens"} & set(body.return_)),
+        with_log_probs=with_log_probs,
     )
 
 
@@ -165,20 +235,22 @@ def _encode(event: TextDelta | SegmentDone, body: schemas.TranslateRequest, job:
     where: dict[str, object] = {"translation": event.text_index, "segment": event.segment_index}
     if isinstance(event, TextDelta):
         return encode_event("delta", where | {"text": event.text})
-    segment = _segment(event.translation, body.return_, services.translator.tokenizer(job.model))
+    tokenizer = services.translator.tokenizer(job.model_of(event.text_index))
+    segment = _segment(event.translation, body.return_, tokenizer)
     return encode_event("segment", where | segment.model_dump(exclude_none=True))
 
 
 def _answer(
     translation: Translation, body: schemas.TranslateRequest, job: Job, services: Services, started: float
 ) -> schemas.TranslateAnswer:
-    model: ModelInfo = job.model
-    tokenizer = services.translator.tokenizer(model)
+    sources = {model.source_language for model in job.models} or {job.model.source_language}
     return schemas.TranslateAnswer(
-        translations=[_text(text, body.return_, tokenizer) for text in translation.texts],
-        source=model.source_language,
-        target=model.target_language,
-        model=schemas.UsedModel(name=model.name, revision=model.revision),
+        translations=[
+            _text(text, index, body.return_, job, services.translator) for index, text in enumerate(translation.texts)
+        ],
+        source=sources.pop() if len(sources) == 1 else "auto",
+        target=job.model.target_language,
+        model=_used(job.model) if not job.models else None,
         usage=schemas.Usage(source_tokens=translation.source_tokens, target_tokens=translation.target_tokens),
         timings=schemas.TimingsAnswer(
             total_seconds=round(time.monotonic() - started, 6),
@@ -189,11 +261,24 @@ def _answer(
     )
 
 
-def _text(text: TextTranslation, parts: Sequence[str], tokenizer: TextTokenizer) -> schemas.TextAnswer:
+def _used(model: ModelInfo) -> schemas.UsedModel:
+    return schemas.UsedModel(name=model.name, revision=model.revision)
+
+
+def _text(
+    text: TextTranslation, index: int, parts: Sequence[str], job: Job, translator: Translator
+) -> schemas.TextAnswer:
+    model = job.model_of(index)
+    tokenizer = translator.tokenizer(model)
+    detected = job.detections[index] if job.detections else None
     ranks = range(1, text.num_candidates)
     with_segments = "segments" in parts or "tokens" in parts
     return schemas.TextAnswer(
         text=text.text,
+        detected=schemas.DetectedLanguage(language=detected.language, confidence=round(detected.confidence, 4))
+        if detected is not None
+        else None,
+        model=_used(model) if job.models else None,
         windowed=text.document.windowed,
         truncated=text.truncated,
         score=text.score if "scores" in parts else None,

@@ -55,7 +55,7 @@ def test_the_examples_of_the_documentation_work(client, command, answer):
 
 
 def test_the_documentation_names_every_field_of_a_request():
-    for schema in (schemas.TranslateRequest, schemas.Decoding):
+    for schema in (schemas.TranslateRequest, schemas.Decoding, schemas.DetectRequest):
         for name, field in schema.model_fields.items():
             assert f"`{field.alias or name}`" in API_DOCS
 

@@ -454,13 +454,6 @@ def test_an_unknown_model_is_refused_with_those_there_are(client):
     }
 
 
-def test_auto_is_refused_as_not_available_yet_with_what_is(client):
-    found = fault(post(client, text="a", source="auto"))
-    assert found["field"] == "source"
-    assert "not available yet" in found["allowed"]
-    assert "en-fr" in found["allowed"]
-
-
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_full_queue_is_refused_with_retry_after(client, engine, stream):
     engine.error = QueueFull(65_000, 65_536, 2.3)
@@ -541,3 +534,168 @@ def test_an_error_within_a_stream_is_its_last_event(client, engine):
     assert [name for name, _ in events] == ["delta", "error"]
     assert events[-1][1]["type"] == "urn:gossamer:problem:model-failed"
     assert 'gossamer_requests_total{outcome="error",route="/v1/translate"} 1.0' in client.get("/metrics").text
+
+
+# --- languages that are found out -------------------------------------------------------------------------------------
+
+ENGLISH = "Where is the train station?"
+GERMAN = "Wo ist der nächste Bahnhof?"
+FRENCH = "Je ne sais pas où se trouve la gare."
+
+
+def read_german_too(engine):
+    (english,) = engine.model_infos
+    engine.model_infos = (english, replace(english, name="de-fr", source_language="de"))
+
+
+def test_auto_finds_the_language_of_each_text(client):
+    answer = post(client, text=[ENGLISH, "42", ENGLISH], source="auto", target="fr").json()
+    first, number, _ = answer["translations"]
+    assert first["text"] == ENGLISH.upper()
+    assert first["detected"]["language"] == "en"
+    assert 0.9 < first["detected"]["confidence"] <= 1
+    assert number["text"] == "42"
+    assert number["detected"] == {"language": "unknown", "confidence": 0.0}
+    assert (answer["source"], answer["model"]["name"]) == ("en", "en-fr")
+    assert "model" not in first
+
+
+def test_a_named_source_is_believed(client):
+    (item,) = post(client, text=FRENCH, source="en").json()["translations"]
+    assert item["text"] == FRENCH.upper()
+    assert "detected" not in item
+
+
+def test_every_text_of_an_unknown_language_is_named(client, engine):
+    response = post(client, text=[ENGLISH, GERMAN, "🙂", FRENCH], source="auto", target="fr")
+    content = problem(response, 422, "unknown-source-language")
+    assert content["errors"] == [
+        {"field": "text[1]", "given": GERMAN, "allowed": ["en"]},
+        {"field": "text[3]", "given": FRENCH, "allowed": ["en"]},
+    ]
+    assert "(en): text[1] looks like de, text[3] looks like fr; name the source" in content["detail"]
+    assert engine.requests == []
+
+
+def test_a_single_text_of_an_unknown_language_is_the_field_text(client):
+    found = fault(post(client, text=GERMAN, source="AUTO"), "unknown-source-language")
+    assert found == {"field": "text", "given": GERMAN, "allowed": ["en"]}
+
+
+def test_of_many_texts_of_an_unknown_language_ten_are_named(client):
+    content = problem(post(client, text=[GERMAN] * 1_000, source="auto"), 422, "unknown-source-language")
+    assert [found["field"] for found in content["errors"]] == [f"text[{index}]" for index in range(10)]
+    assert "text[9] looks like de, 990 more; name" in content["detail"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_texts_of_several_languages_go_to_the_models_that_read_them(engine, make_client, stream):
+    read_german_too(engine)
+    response = post(make_client(), text=["1", GERMAN, ENGLISH, GERMAN], source="auto", target="fr", stream=stream)
+    answer = events_of(response)[-1][1] if stream else response.json()
+    items = answer["translations"]
+    assert [item["text"] for item in items] == ["1", GERMAN.upper(), ENGLISH.upper(), GERMAN.upper()]
+    assert [item["model"]["name"] for item in items] == ["de-fr", "de-fr", "en-fr", "de-fr"]
+    assert [item["detected"]["language"] for item in items] == ["unknown", "de", "en", "de"]
+    assert answer["source"] == "auto"
+    assert "model" not in answer
+    assert sorted((request.model, len(request.sequences)) for request in engine.requests) == [
+        ("de-fr", 2),
+        ("en-fr", 1),
+    ]
+    tokens = sum(len(sequence.source_ids) for request in engine.requests for sequence in request.sequences)
+    assert answer["usage"]["source_tokens"] == tokens
+
+
+def test_events_of_several_models_name_the_texts_of_the_request(engine, make_client):
+    read_german_too(engine)
+    events = events_of(post(make_client(), text=[ENGLISH, GERMAN], source="auto", target="fr", stream=True))
+    written = ["", ""]
+    for name, data in events:
+        if name == "delta":
+            written[data["translation"]] += data["text"]
+    assert written == [ENGLISH.upper(), GERMAN.upper()]
+    assert {data["translation"]: data["source"] for name, data in events if name == "segment"} == {
+        0: ENGLISH,
+        1: GERMAN,
+    }
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_model_that_fails_ends_the_others_too(engine, make_client, stream):
+    read_german_too(engine)
+    client = make_client()
+    submit, running = engine.stream, []
+
+    async def stream_of(request):
+        if request.model == "de-fr":
+            while not running:
+                await asyncio.sleep(0)
+            raise QueueFull(65_000, 65_536, 2.3)
+        running.append(request.request_id)
+        engine.hold = asyncio.Event()
+        async for event in submit(request):
+            yield event
+
+    engine.stream = stream_of
+    problem(post(client, text=[ENGLISH, GERMAN], source="auto", target="fr", stream=stream), 503, "queue-full")
+    assert engine.aborted == running
+
+
+def test_only_languages_that_reach_the_target_count(engine, make_client):
+    (english,) = engine.model_infos
+    engine.model_infos = (english, replace(english, name="de-es", source_language="de", target_language="es"))
+    client = make_client()
+    assert fault(post(client, text=GERMAN, source="auto", target="fr"), "unknown-source-language")["allowed"] == ["en"]
+    assert translated(client, GERMAN, source="auto", target="es") == [GERMAN.upper()]
+    assert fault(post(client, text="a", source="auto", target="it"), "unknown-language-pair")["field"] == "target"
+    assert fault(post(client, text="a", source="auto", model="xx"), "unknown-model")["field"] == "model"
+
+
+def detect(client, **body):
+    return client.post("/v1/detect", json=body)
+
+
+def test_detection_says_what_it_found(client):
+    answer = detect(client, text=[ENGLISH, FRENCH, "42"]).json()
+    assert answer["languages"] == ["en"]
+    english, french, number = answer["detections"]
+    assert (english["language"], english["looks_like"]) == ("en", "en")
+    assert english["candidates"] == [{"language": "en", "confidence": english["confidence"]}]
+    assert (french["language"], french["confidence"], french["looks_like"]) == ("unknown", 0.0, "fr")
+    assert number == {
+        "language": "unknown",
+        "confidence": 0.0,
+        "candidates": [{"language": "en", "confidence": 0.0}],
+    }
+
+
+def test_detection_looks_for_the_languages_that_reach_the_target(engine, make_client):
+    (english,) = engine.model_infos
+    engine.model_infos = (english, replace(english, name="de-es", source_language="de", target_language="es"))
+    client = make_client()
+    assert detect(client, text=GERMAN).json()["languages"] == ["de", "en"]
+    assert detect(client, text=GERMAN, target="fr").json()["detections"][0]["language"] == "unknown"
+    assert detect(client, text=GERMAN, target="es").json()["detections"][0]["language"] == "de"
+
+
+@pytest.mark.parametrize(
+    ("body", "field", "given"),
+    [
+        ({}, "text", None),
+        ({"text": 1}, "text", 1),
+        ({"text": ["a", None]}, "text[1]", None),
+        ({"text": "a", "source": "en"}, "source", "en"),
+    ],
+)
+def test_what_detection_does_not_take_is_named(client, body, field, given):
+    found = fault(detect(client, **body))
+    assert (found["field"], found["given"]) == (field, given)
+    if field == "source":
+        assert "text, target" in str(found["allowed"])
+
+
+def test_detection_has_the_limits_of_a_translation(make_client):
+    client = make_client(max_texts=2, max_text_bytes=20)
+    problem(detect(client, text=["a", "b", "c"]), 413, "too-many-texts")
+    problem(detect(client, text="a" * 21), 413, "text-too-large")
