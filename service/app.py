@@ -36,6 +36,7 @@ from service.machine import read_machine
 from service.observability.engine import MeasuredEngine
 from service.observability.logging import describe_exception
 from service.observability.metrics import Metrics
+from service.self_check import CheckedEngine
 from service.settings import BUNDLED_MODELS, Settings, SettingsError
 from service.text import detection
 from service.translator import Translator
@@ -88,9 +89,10 @@ def create_app(
         models = open_models(settings)
         tokenizers = {model.description.name: model.tokenizer for model in models}
         engine = _make_engine(settings, [model.folder for model in models], metrics.count_step)
+        engine = CheckedEngine(engine, _translator(engine, tokenizers, settings))
     engine = MeasuredEngine(engine, metrics)
     metrics.watch(engine)
-    translator = Translator(engine, tokenizers or {}, max_segment_tokens=settings.max_segment_tokens)
+    translator = _translator(engine, tokenizers or {}, settings)
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -157,6 +159,10 @@ def _make_engine(settings: Settings, folders: Sequence[Path], on_step: Callable[
         return Runner([load_checkpoint(folder) for folder in folders], limits, threads, settings.precision)
 
     return AsyncEngine(make_runner, limits, on_step)
+
+
+def _translator(engine: Engine, tokenizers: Mapping[str, TextTokenizer], settings: Settings) -> Translator:
+    return Translator(engine, tokenizers, max_segment_tokens=settings.max_segment_tokens)
 
 
 def _threads_of_container() -> int | None:

@@ -7,8 +7,9 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 
-from service.engine.errors import EngineDead, RequestAborted
-from service.engine.interface import Engine, EngineState, EngineStats, ModelInfo
+from service.engine.errors import RequestAborted
+from service.engine.forwarding import ForwardingEngine
+from service.engine.interface import Engine
 from service.engine.request import EngineEvent, EngineRequest, RequestDoneEvent, RequestResult
 from service.observability.facts import request_facts
 from service.observability.metrics import Metrics
@@ -21,7 +22,7 @@ class _Fate:
     is_decided: bool = False
 
 
-class MeasuredEngine:
+class MeasuredEngine(ForwardingEngine):
     """An `Engine` in front of another; adds numbers to the metrics, and to the facts of the request.
 
     Args:
@@ -30,7 +31,7 @@ class MeasuredEngine:
     """
 
     def __init__(self, engine: Engine, metrics: Metrics) -> None:
-        self._engine = engine
+        super().__init__(engine)
         self._metrics = metrics
 
     async def submit(self, request: EngineRequest) -> RequestResult:
@@ -75,45 +76,8 @@ class MeasuredEngine:
         if facts is not None:
             facts.target_tokens += result.num_target_tokens
 
-    # --- passed on -------------------------------------------------------------------------------------------------
-
     async def start(self) -> None:
-        """As `Engine.start`."""
+        """As `Engine.start`; tells how long it took."""
         started = time.monotonic()
         await self._engine.start()
         self._metrics.start_duration.set(time.monotonic() - started)
-
-    async def stop(self, grace_seconds: float) -> None:
-        """As `Engine.stop`."""
-        await self._engine.stop(grace_seconds)
-
-    def abort(self, request_id: str) -> None:
-        """As `Engine.abort`."""
-        self._engine.abort(request_id)
-
-    @property
-    def state(self) -> EngineState:
-        """As `Engine.state`."""
-        return self._engine.state
-
-    @property
-    def is_ready(self) -> bool:
-        """As `Engine.is_ready`."""
-        return self._engine.is_ready
-
-    @property
-    def not_ready_reason(self) -> str | None:
-        """As `Engine.not_ready_reason`."""
-        return self._engine.not_ready_reason
-
-    def models(self) -> tuple[ModelInfo, ...]:
-        """As `Engine.models`."""
-        return self._engine.models()
-
-    def stats(self) -> EngineStats:
-        """As `Engine.stats`."""
-        return self._engine.stats()
-
-    async def wait_closed(self) -> EngineDead | None:
-        """As `Engine.wait_closed`."""
-        return await self._engine.wait_closed()

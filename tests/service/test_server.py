@@ -243,6 +243,26 @@ def test_while_it_stops_the_port_is_open_and_says_so():
     assert results[0][0] in (200, 503)
 
 
+def test_it_is_live_and_ready_under_full_load(server):
+    server.wait_until_ready()
+    texts = ["They would rather walk than wait another hour for the bus."] * 40
+    body = {"text": texts, "decoding": {"beam_size": 4, "max_target_tokens": 40}}
+    asking = [threading.Thread(target=server.get, args=("/v1/translate", body)) for _ in range(20)]
+    for thread in asking:
+        thread.start()
+    while "gossamer_waiting_sequences 0.0" in _metrics(server):
+        time.sleep(0.01)
+    started = time.monotonic()
+    for _ in range(10):
+        assert server.get("/healthz")[0] == 200
+        assert server.get("/readyz")[0] == 200
+    seconds = time.monotonic() - started
+    assert "gossamer_waiting_sequences 0.0" not in _metrics(server), "the load was over before the probes"
+    assert seconds < 20  # ten times what Kubernetes waits for one of them by default; in fact tenths of a second
+    for thread in asking:
+        thread.join()
+
+
 def test_sigterm_finishes_what_runs_and_exits_with_0():
     server = Server("-m", TINY, GOSSAMER_LOG_FORMAT="json")
     server.wait_until_ready()
