@@ -10,10 +10,9 @@ from service.api.dialects.answers import Dialect, Problem
 from service.api.dialects.fields import BadField, Fields, dialect_router, read_fields
 from service.api.dialects.keys import admit, deepl_key
 from service.api.dialects.languages import english_name, main_language, source_languages, target_languages
-from service.api.dialects.texts import check_texts, find_model, search_options, translate_texts
+from service.api.dialects.texts import check_texts, search_options, translate_texts
 from service.api.errors import NotReady
 from service.api.responses import JsonResponse
-from service.engine.interface import ModelInfo
 from service.translator import UnknownLanguagePair
 
 router: APIRouter = dialect_router("DeepL")
@@ -48,12 +47,22 @@ async def translate(request: Request, services: ServicesDep) -> Response:
     target = fields.text("target_lang")
     if target is None:
         raise BadField("Parameter 'target_lang' not specified.")
-    model = _find_model(services, fields.text("source_lang"), target)
     _check_options(fields)
     model_type = _choice(fields, "model_type", _MODEL_TYPES)
     check_texts(texts, services)
     options = search_options(services, greedy=model_type == "latency_optimized")
-    translations = await translate_texts(request, services, texts, model, options)
+    try:
+        translations = await translate_texts(
+            request,
+            services,
+            texts,
+            source=fields.text("source_lang"),
+            target=target,
+            options=options,
+            field="text",
+        )
+    except UnknownLanguagePair as error:
+        raise _no_pair(services, error) from error
     services.dialects.num_characters += sum(map(len, texts))
     extra = {} if model_type is None else {"model_type_used": model_type.removeprefix("prefer_")}
     return JsonResponse(
@@ -99,13 +108,9 @@ async def usage(request: Request, services: ServicesDep) -> Response:
     return JsonResponse({"character_count": services.dialects.num_characters, "character_limit": CHARACTER_LIMIT})
 
 
-def _find_model(services: Services, source: str | None, target: str) -> ModelInfo:
-    try:
-        return find_model(services, source, target)
-    except UnknownLanguagePair as error:
-        raise BadField(
-            f"Value for '{error.field}_lang' not supported. There is: {', '.join(services.translator.pairs())}"
-        ) from error
+def _no_pair(services: Services, error: UnknownLanguagePair) -> BadField:
+    pairs = ", ".join(services.translator.pairs())
+    return BadField(f"Value for '{error.field}_lang' not supported. There is: {pairs}")
 
 
 def _check_options(fields: Fields) -> None:

@@ -17,8 +17,8 @@ from service.api.dialects.fields import BadField, Fields, dialect_router, read_f
 from service.api.dialects.keys import admit, libretranslate_key
 from service.api.dialects.languages import english_name, same_language, source_languages, target_languages
 from service.api.dialects.texts import (
+    certainty,
     check_texts,
-    find_model,
     max_alternatives,
     search_options,
     translate_texts,
@@ -54,14 +54,39 @@ async def translate(request: Request, services: ServicesDep) -> Response:
     _check_format(fields)
     num_alternatives = _num_alternatives(fields, services)
     check_texts(texts, services)
-    model = _find_model(services, source, target)
     options = search_options(services, num_alternatives=num_alternatives)
-    translations = await translate_texts(request, services, texts, model, options)
+    is_auto = source.lower() == "auto"
+    try:
+        translations = await translate_texts(
+            request, services, texts, source=None if is_auto else source, target=target, options=options, field="q"
+        )
+    except UnknownLanguagePair as error:
+        raise _no_pair(services, error, source, target) from error
     batch = isinstance(q, list)
     answer: dict[str, object] = {"translatedText": _one_or_all([item.text for item in translations], batch)}
     if num_alternatives:
         answer["alternatives"] = _one_or_all([list(item.alternatives) for item in translations], batch)
+    if is_auto:
+        answer["detectedLanguage"] = _one_or_all(
+            [_detected(item.source_language, item.confidence) for item in translations], batch
+        )
     return JsonResponse(answer)
+
+
+@router.api_route("/detect", methods=["GET", "POST"])
+async def detect(request: Request, services: ServicesDep) -> Response:
+    """Says what language a text is in, the likeliest first."""
+    fields = await read_fields(request)
+    await admit(request, libretranslate_key(fields))
+    texts = fields.texts("q")
+    if not texts or fields.get("q") == "":
+        raise _missing("q")
+    check_texts(texts, services)
+    (found,) = await services.translator.detect(["\n".join(texts)])
+    candidates = [_detected(language, confidence) for language, confidence in found.candidates]
+    if not found.is_known and found.looks_like is not None:
+        candidates.insert(0, _detected(found.looks_like, certainty(found)))
+    return JsonResponse(candidates)
 
 
 @router.get("/languages")
@@ -129,16 +154,17 @@ def _num_alternatives(fields: Fields, services: Services) -> int:
     return given
 
 
-def _find_model(services: Services, source: str, target: str) -> ModelInfo:
-    try:
-        return find_model(services, source, target)
-    except UnknownLanguagePair as error:
-        known = [info.target_language for info in _models(services)]
-        if error.field == "target" and any(same_language(target, code) for code in known):
-            message = f"{_named(target)} is not available as a target language from {_named(source)}"
-        else:
-            message = f"{error.given or '':.100} is not supported"
-        raise BadField(f"{message}; there is: {', '.join(services.translator.pairs())}") from error
+def _no_pair(services: Services, error: UnknownLanguagePair, source: str, target: str) -> BadField:
+    known = [info.target_language for info in _models(services)]
+    if error.field == "target" and source.lower() != "auto" and any(same_language(target, code) for code in known):
+        message = f"{_named(target)} is not available as a target language from {_named(source)}"
+    else:
+        message = f"{error.given or '':.100} is not supported"
+    return BadField(f"{message}; there is: {', '.join(services.translator.pairs())}")
+
+
+def _detected(language: str, confidence: float) -> dict[str, object]:
+    return {"confidence": round(100 * confidence, 1), "language": language}
 
 
 def _named(code: str) -> str:

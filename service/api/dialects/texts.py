@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from starlette.requests import Request
 
 from model.decoding import MAX_BEAM_SIZE, DecodingOptions
 from service.api.deps import Services
+from service.api.dialects.fields import BadField
+from service.api.dialects.languages import english_name, same_language
 from service.api.errors import TextTooLarge, TooManyTexts
 from service.api.requests import while_connected
 from service.engine.interface import ModelInfo
+from service.text.detection import Detection
 from service.translator import Job, TextTranslation, UnknownLanguagePair
+
+_MAX_NAMED = 10
+"""How many texts of an unknown language a message names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,18 +81,102 @@ def search_options(services: Services, *, num_alternatives: int = 0, greedy: boo
 
 
 async def translate_texts(
-    request: Request, services: Services, texts: Sequence[str], model: ModelInfo, options: DecodingOptions
+    request: Request,
+    services: Services,
+    texts: Sequence[str],
+    *,
+    source: str | None,
+    target: str,
+    options: DecodingOptions,
+    field: str,
 ) -> list[Translated]:
-    """Translates texts of one language, all together.
+    """Translates texts, all together.
+
+    Args:
+        request: Ends the translation when its client goes away.
+        services: The server's parts.
+        texts: At least one.
+        source: Their language; None finds out each one's. A text that is in the target language already, or has no
+            letter, then comes back as it is.
+        target: The language to write.
+        options: How to search.
+        field: What the dialect calls the texts, for messages.
 
     Raises:
+        UnknownLanguagePair: If no model translates between the two.
+        BadField: If the language of a text is none that can be translated, or cannot be told.
         EngineError: As the translator.
         ClientGone: If the client goes away; the translation is then given up.
     """
     deadline = time.monotonic() + services.settings.request_timeout_seconds
-    job = Job(tuple(texts), model, options, deadline)
+    if source is None:
+        detected = await _detect(services, texts, target, field)
+    else:
+        detected = [_Detected(find_model(services, source, target), 1.0)] * len(texts)
+    todo = [index for index, found in enumerate(detected) if found.model is not None]
+    done = [Translated(text, (), found.language, found.confidence) for text, found in zip(texts, detected, strict=True)]
+    models = tuple(found.model for found in detected if found.model is not None)
+    if not models:
+        return done
+    job = Job(
+        tuple(texts[index] for index in todo),
+        models[0],
+        options,
+        deadline,
+        models=models if len(set(models)) > 1 else (),
+    )
     translation = await while_connected(request, services.translator.translate(job))
-    return [Translated(text.text, _alternatives(text), model.source_language) for text in translation.texts]
+    for index, text in zip(todo, translation.texts, strict=True):
+        done[index] = replace(done[index], text=text.text, alternatives=_alternatives(text))
+    return done
+
+
+@dataclass(frozen=True, slots=True)
+class _Detected:
+    """What is known of a text's language; without a model it is not translated."""
+
+    model: ModelInfo | None
+    confidence: float
+    said: str = ""
+
+    @property
+    def language(self) -> str:
+        return self.model.source_language if self.model is not None else self.said
+
+
+async def _detect(services: Services, texts: Sequence[str], target: str, field: str) -> list[_Detected]:
+    found = await services.translator.detect(texts, target=target)
+    readable = services.translator.source_languages(target=target)
+    models = {language: find_model(services, language, target) for language in readable}
+    # What has no letter could be in any language.
+    fallback = next((each.language for each in found if each.is_known), readable[0])
+    detected, strange = [], []
+    for index, each in enumerate(found):
+        if each.is_known or any(same_language(each.looks_like or "", language) for language in readable):
+            # Of two languages that are as likely the first is taken: these clients expect an answer, also to one word.
+            detected.append(_Detected(models[each.candidates[0][0]], each.candidates[0][1]))
+        elif each.looks_like is None:
+            detected.append(_Detected(None, 0.0, fallback))
+        elif same_language(each.looks_like, target):
+            detected.append(_Detected(None, certainty(each), each.looks_like))
+        else:
+            strange.append(f"{field}[{index}] looks like {english_name(each.looks_like)} ({each.looks_like})")
+    if strange:
+        more = f" and {len(strange) - _MAX_NAMED} more" if len(strange) > _MAX_NAMED else ""
+        raise BadField(
+            f"{', '.join(strange[:_MAX_NAMED])}{more}: not clearly in a language that can be translated to "
+            f"{target:.100} ({', '.join(readable)}); "
+            "name the source if it is one of them"
+        )
+    return detected
+
+
+def certainty(detection: Detection) -> float:
+    """How sure a detection is of what it calls the text's language, or what that looks like; 0 to 1."""
+    if detection.is_known:
+        return detection.confidence
+    # What is left for all the languages that cannot be translated.
+    return 0.0 if detection.looks_like is None else max(0.0, 1.0 - sum(part for _, part in detection.candidates))
 
 
 def _alternatives(text: TextTranslation) -> tuple[str, ...]:

@@ -25,6 +25,8 @@ def test_libretranslatepy_translates_and_lists_languages(running):
     assert [language["code"] for language in client.languages()] == ["en", "fr"]
     paragraphs = client.translate("Thank you.\n\nI love my sister.\n", "en", "fr")
     assert paragraphs.startswith("Merci") and "sœur" in paragraphs
+    assert client.detect("I would like to know where the station is.")[0]["language"] == "en"
+    assert "gare" in client.translate(SENTENCE, "auto", "fr")
     assert paragraphs.count("\n") == 3 and paragraphs.endswith("\n")
 
 

@@ -27,7 +27,9 @@ def texts_of(response):
 
 @pytest.mark.parametrize("way", ["json", "data", "params"])
 def test_texts_are_translated_whichever_way_they_are_sent(client, way):
-    response = client.post("/v2/translate", headers=KEY, **{way: HELLO | {"text": ["Hello.", "", "Où ?"]}})
+    response = client.post(
+        "/v2/translate", headers=KEY, **{way: HELLO | {"text": ["Hello.", "", "Où ?"], "source_lang": "EN"}}
+    )
     assert (response.status_code, response.json()) == (
         200,
         {
@@ -38,6 +40,18 @@ def test_texts_are_translated_whichever_way_they_are_sent(client, way):
             ]
         },
     )
+
+
+def test_without_a_source_language_each_text_s_own_is_found(client):
+    texts = ["Where is the train station?", "Où se trouve la gare, et quand part le prochain train ?"]
+    response = client.post("/v2/translate", json=HELLO | {"text": texts}, headers=KEY)
+    assert [(item["detected_source_language"], item["text"]) for item in response.json()["translations"]] == [
+        ("EN", "WHERE IS THE TRAIN STATION?"),
+        ("FR", texts[1]),
+    ]
+    texts = ["Wo ist der Bahnhof, und wann fährt der nächste Zug?"]
+    message = message_of(client.post("/v2/translate", json=HELLO | {"text": texts}, headers=KEY))
+    assert message.startswith("text[0] looks like German (de)")
 
 
 def test_a_form_may_name_one_text_only(client):

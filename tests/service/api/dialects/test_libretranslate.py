@@ -117,6 +117,64 @@ def test_two_models_of_one_pair_are_no_obstacle(engine, make_client):
     assert engine.requests[-1].model == "en-fr"
 
 
+ENGLISH = "Where is the train station, and when does the next train leave?"
+FRENCH = "Où se trouve la gare, et quand part le prochain train ?"
+GERMAN = "Wo ist der Bahnhof, und wann fährt der nächste Zug?"
+
+
+def add_german(engine):
+    fields = {name: getattr(FAKE_MODEL, name) for name in FAKE_MODEL.__dataclass_fields__}
+    engine.model_infos = (FAKE_MODEL, type(FAKE_MODEL)(**fields | {"name": "de-fr", "source_language": "de"}))
+
+
+def test_auto_says_what_it_found(client):
+    answer = client.post("/translate", data=HELLO | {"q": ENGLISH, "source": "auto"}).json()
+    assert answer["translatedText"] == ENGLISH.upper()
+    assert answer["detectedLanguage"]["language"] == "en"
+    assert 90 < answer["detectedLanguage"]["confidence"] <= 100
+
+
+def test_auto_has_a_language_for_each_text_of_a_list(engine, make_client):
+    add_german(engine)
+    texts = [GERMAN, "42!", ENGLISH, FRENCH]
+    answer = make_client().post("/translate", json=HELLO | {"q": texts, "source": "auto"}).json()
+    # French is what it is to be translated to, and has no need of it.
+    assert answer["translatedText"] == [GERMAN.upper(), "42!", ENGLISH.upper(), FRENCH]
+    assert [found["language"] for found in answer["detectedLanguage"]] == ["de", "de", "en", "fr"]
+    assert [found["confidence"] > 90 for found in answer["detectedLanguage"]] == [True, False, True, True]
+    assert {request.model for request in engine.requests} == {"en-fr", "de-fr"}
+
+
+def test_auto_refuses_a_language_that_cannot_be_translated_and_names_it(client):
+    message = error_of(client.post("/translate", json=HELLO | {"q": [ENGLISH, GERMAN], "source": "auto"}))
+    assert message.startswith(
+        "q[1] looks like German (de): not clearly in a language that can be translated to fr (en)"
+    )
+    message = error_of(client.post("/translate", json=HELLO | {"source": "auto", "target": "zz"}))
+    assert message == "zz is not supported; there is: en-fr"
+
+
+@pytest.mark.parametrize("word", ["OK", "Menu", "Total", "Table", "Information"])
+def test_auto_answers_single_words_that_could_be_either(engine, make_client, word):
+    add_german(engine)
+    answer = make_client().post("/translate", json=HELLO | {"q": word, "source": "auto"}).json()
+    assert answer["translatedText"] == word.upper()
+    assert answer["detectedLanguage"]["language"] in ("en", "de")
+
+
+def test_detect_lists_the_likeliest_first(engine, make_client):
+    add_german(engine)
+    client = make_client()
+    for text, language in ((ENGLISH, "en"), (GERMAN, "de"), (FRENCH, "fr")):
+        found = client.post("/detect", data={"q": text}).json()
+        assert found[0]["language"] == language
+        assert found[0]["confidence"] > 90
+        assert [item["confidence"] for item in found] == sorted((item["confidence"] for item in found), reverse=True)
+    assert all(item["confidence"] == 0 for item in client.post("/detect", json={"q": "42"}).json())
+    assert client.get("/detect", params={"q": [ENGLISH, ENGLISH]}).json()[0]["language"] == "en"
+    assert error_of(client.post("/detect", json={})) == "Invalid request: missing q parameter"
+
+
 @pytest.mark.parametrize(
     ("body", "content_type"),
     [
@@ -136,6 +194,7 @@ def test_two_models_of_one_pair_are_no_obstacle(engine, make_client):
 )
 def test_bodies_that_cannot_be_read_are_refused(client, body, content_type):
     error_of(client.post("/translate", content=body, headers={"content-type": content_type}))
+    error_of(client.post("/detect", content=body, headers={"content-type": content_type}))
 
 
 def test_limits_name_both_numbers(make_client):
