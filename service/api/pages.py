@@ -1,20 +1,34 @@
-"""The pages for people, with everything they load: nothing comes from another server."""
+"""The pages for people, with everything they load: nothing comes from another server.
+
+The page at `/` needs JavaScript to look inside. Without it, its form is posted here and comes back filled in.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import html
+import time
 from pathlib import Path
+from urllib.parse import parse_qs
 
 from fastapi import APIRouter, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from model.decoding import DecodingOptions
+from service.api.deps import Services, ServicesDep
+from service.api.errors import TextTooLarge, UnsupportedMediaType, problem_of
+from service.api.middleware import CLIENT_CLOSED_REQUEST
+from service.api.requests import ClientGone, while_connected
 from service.api.responses import JsonResponse
+from service.engine.errors import EngineStopping
+from service.translator import Job
 
 router = APIRouter(include_in_schema=False)
 
 _FOLDER = Path(__file__).resolve().parent.parent / "inspector"
 _MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+# No "unsafe-": scripts and styles come from files. Forms may be sent here alone: without scripts that translates.
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -25,6 +39,63 @@ _POLICY = (
 async def index(request: Request) -> Response:
     """A form that translates."""
     return _file("index.html", request)
+
+
+@router.post("/")
+async def translated_index(request: Request, services: ServicesDep) -> Response:
+    """The same page with the posted text and its translation, for browsers without JavaScript."""
+    text = await _posted_text(request)
+    try:
+        translation, status = await _translated(text, request, services), 200
+        content = _filled(text, translation, None)
+    except ClientGone:
+        return Response(status_code=CLIENT_CLOSED_REQUEST)
+    except Exception as error:
+        problem = problem_of(error)
+        status = problem["status"]
+        if status == 500:
+            raise
+        content = _filled(text, "", problem["detail"])
+    headers = {"Content-Security-Policy": _POLICY, "Cache-Control": "no-store"}
+    return Response(content, status_code=status, media_type="text/html", headers=headers)
+
+
+async def _posted_text(request: Request) -> str:
+    media_type = request.headers.get("content-type", "none").split(";")[0].strip().lower()
+    if media_type != "application/x-www-form-urlencoded":
+        raise UnsupportedMediaType(f"the content type is {media_type}; a form sends application/x-www-form-urlencoded")
+    # Browsers send UTF-8, for the page is UTF-8; line breaks come as CRLF.
+    fields = parse_qs((await request.body()).decode("utf-8", "replace"), keep_blank_values=True)
+    return fields.get("text", [""])[0].replace("\r\n", "\n")
+
+
+async def _translated(text: str, request: Request, services: Services) -> str:
+    """With the first model there is, as the page itself does."""
+    settings = services.settings
+    num_bytes = len(text.encode())
+    if num_bytes > settings.max_text_bytes:
+        raise TextTooLarge(num_bytes, settings.max_text_bytes)
+    models = services.engine.models()
+    if not models:
+        raise EngineStopping(services.engine.not_ready_reason or "no model is loaded")
+    options = DecodingOptions(beam_size=min(settings.default_beam_size, settings.max_rows))
+    job = Job((text,), models[0], options, time.monotonic() + settings.request_timeout_seconds)
+    translation = await while_connected(request, services.translator.translate(job))
+    return translation.texts[0].text
+
+
+def _filled(text: str, translation: str, problem: str | None) -> str:
+    """The page with these in place of what stands in it."""
+    page = (_FOLDER / "index.html").read_text(encoding="utf-8")
+    # HTML drops a line break right behind <textarea>: one is put there, so that a text's own is kept.
+    for start, content in (('<textarea id="text"', "\n" + text), ('<output id="output"', translation)):
+        before, _, rest = page.partition(start)
+        attributes, _, rest = rest.partition(">")
+        end = f"</{start[1:].split()[0]}>"
+        page = f"{before}{start}{attributes}>{html.escape(content)}{rest[rest.index(end) :]}"
+    if problem is not None:
+        page = page.replace(' role="alert" hidden></div>', f' role="alert"><p>{html.escape(problem)}</p></div>')
+    return page
 
 
 @router.get("/docs")
