@@ -239,11 +239,21 @@ def align_replay(found: Replay, source: TokenText, target: TokenText, recipe: Al
     for side, ids, text in (("source", found.source_ids, source), ("target", found.target_ids, target)):
         if len(ids) != len(text.pieces):
             raise TraceError(f"{len(ids)} {side} ids, but a text of {len(text.pieces)} pieces")
-    matrix = _mean_of_heads(found, recipe)
-    matrix = matrix[1:] if recipe.row == "input" else matrix[:-1]  # a row for each target token
+    matrix = recipe_matrix(found, recipe)
     all_source, all_target = source.words(), target.words()
     merged = merge_words(matrix[None, None], all_target, all_source)[0, 0] if all_target else matrix[:0]
     return link_words(merged, all_source, all_target, recipe)
+
+
+def recipe_matrix(found: Replay, recipe: AlignmentRecipe) -> NDArray[np.float32]:
+    """What the recipe looks at, piece by piece: a row for each target token, (T, S); rows sum to 1.
+
+    Args:
+        found: As for :func:`align_replay`.
+        recipe: Which heads, and on which row.
+    """
+    matrix = _mean_of_heads(found, recipe)
+    return matrix[1:] if recipe.row == "input" else matrix[:-1]
 
 
 def _mean_of_heads(found: Replay, recipe: AlignmentRecipe) -> NDArray[np.float32]:

@@ -20,7 +20,7 @@ from starlette.exceptions import HTTPException
 
 from model.description import WEIGHTS_FILE, CheckpointError, Description, describe, open_tokenizer
 from model.tokenizer import TextTokenizer
-from service.api import operations, pages, translate
+from service.api import inspect, operations, pages, translate
 from service.api.deps import Services
 from service.api.dialects import deepl, libretranslate
 from service.api.dialects.answers import DialectErrors
@@ -30,8 +30,10 @@ from service.api.middleware import BodyLimits, HeadAsGet, RequestContext, Securi
 from service.engine.async_engine import AsyncEngine
 from service.engine.core import StepMessage
 from service.engine.errors import EngineDead, EngineStopping
+from service.engine.inspection import Inspection, Replayer
 from service.engine.interface import Engine
 from service.engine.step import ModelRunner
+from service.inspection.inspector import Inspector
 from service.machine import read_machine
 from service.observability.engine import MeasuredEngine
 from service.observability.logging import describe_exception
@@ -69,6 +71,7 @@ def create_app(
     engine: Engine | None = None,
     tokenizers: Mapping[str, TextTokenizer] | None = None,
     *,
+    replayer: Replayer | None = None,
     on_engine_dead: Callable[[EngineDead], None] | None = None,
 ) -> FastAPI:
     """The app. Its lifespan starts and stops the engine.
@@ -77,6 +80,7 @@ def create_app(
         settings: Read by `load_settings`, or made by a test.
         engine: By default one that loads the models of the settings when the app starts.
         tokenizers: Of the engine's models, by name; needed with `engine`.
+        replayer: Looks inside the engine's models; needed with `engine`, if anybody shall.
         on_engine_dead: Called when the engine cannot be started, or fails for good; the owner of the process ends it.
 
     Raises:
@@ -85,14 +89,24 @@ def create_app(
     version = _version("gossamer")
     metrics = Metrics({"version": version, "python": platform.python_version(), "torch": _version("torch")})
     own_engine = engine is None
+    inspection = Inspection(settings.max_waiting_inspections)
     if engine is None:
         models = open_models(settings)
         tokenizers = {model.description.name: model.tokenizer for model in models}
-        engine = _make_engine(settings, [model.folder for model in models], metrics.count_step)
+        engine = _make_engine(settings, [model.folder for model in models], inspection, metrics.count_step)
         engine = CheckedEngine(engine, _translator(engine, tokenizers, settings))
+    elif replayer is not None:
+        inspection.open(replayer)
     engine = MeasuredEngine(engine, metrics)
     metrics.watch(engine)
     translator = _translator(engine, tokenizers or {}, settings)
+    inspector = Inspector(
+        engine,
+        translator,
+        inspection if settings.inspection else None,
+        max_tokens=settings.max_inspection_tokens,
+        max_bytes=settings.max_inspection_bytes,
+    )
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -100,6 +114,7 @@ def create_app(
         life = asyncio.create_task(_live(engine, on_engine_dead, with_detection=own_engine))
         yield
         await engine.stop(settings.stop_grace_seconds)
+        await inspection.close()
         await life
 
     app = FastAPI(
@@ -111,8 +126,8 @@ def create_app(
         docs_url=None,
         redoc_url=None,
     )
-    app.state.services = Services(settings, engine, translator, metrics, version, DialectState())
-    for part in (translate, operations, pages, libretranslate, deepl):
+    app.state.services = Services(settings, engine, translator, inspector, metrics, version, DialectState())
+    for part in (translate, inspect, operations, pages, libretranslate, deepl):
         app.include_router(part.router)
     for error in (*STATUS_TABLE, RequestValidationError, HTTPException):
         app.add_exception_handler(error, answer_error)
@@ -147,16 +162,22 @@ def open_models(settings: Settings) -> list[ModelFolder]:
     return models
 
 
-def _make_engine(settings: Settings, folders: Sequence[Path], on_step: Callable[[StepMessage], None]) -> Engine:
+def _make_engine(
+    settings: Settings, folders: Sequence[Path], inspection: Inspection, on_step: Callable[[StepMessage], None]
+) -> Engine:
     limits = settings.engine_limits()
     threads = settings.torch_threads or _threads_of_container()
 
     def make_runner() -> ModelRunner:
         # Here and not above: torch takes seconds to import, and this is the engine's own thread.
         from model.checkpoint import load_checkpoint
+        from service.engine.replayer import ModelReplayer
         from service.engine.runner import Runner
 
-        return Runner([load_checkpoint(folder) for folder in folders], limits, threads, settings.precision)
+        checkpoints = [load_checkpoint(folder) for folder in folders]
+        runner = Runner(checkpoints, limits, threads, settings.precision)
+        inspection.open(ModelReplayer(checkpoints))
+        return runner
 
     return AsyncEngine(make_runner, limits, on_step)
 

@@ -120,6 +120,19 @@ class Settings(BaseSettings):
         None, ge=1, le=1024, description="Threads that PyTorch computes with. Unset: PyTorch decides."
     )
 
+    inspection: bool = Field(
+        True, description="Whether anybody may look inside: attention, stations, alignment, scores, candidates."
+    )
+    max_inspection_tokens: int = Field(
+        2_048, ge=16, description="Most source and target tokens, together, whose inside one request may look into."
+    )
+    max_inspection_bytes: int = Field(
+        16 * 1024**2, ge=1024, description="Largest answer about the inside, as far as its numbers go."
+    )
+    max_waiting_inspections: int = Field(
+        8, ge=0, description="Requests that may wait for the one that is looking inside; more are refused with 429."
+    )
+
     log_level: LogLevel = Field("info", description="Least important lines to log: debug, info, warning or error.")
     log_format: LogFormat = Field("text", description="`text` for people, `json` for programs.")
 

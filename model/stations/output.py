@@ -17,7 +17,7 @@ from model.scoring import NextCandidates, Score, candidates_from_logits, score_l
 from model.search import Constraints
 from model.selection import Kind, Selection, TraceError, resolved_index
 from model.stations.base import Doubles, Floats, Ints, Station, by_another_path, check, difference, exact, first
-from model.trace import Tracer
+from model.trace import Tracer, to_numpy
 from model.transformer import pad_sequences
 
 # --- 13. decoding -----------------------------------------------------------------------------------------------------
@@ -139,12 +139,16 @@ class Loss(Station):
     """Station 14: how much a target costs.
 
     Attributes:
+        target_ids: The tokens, (T,).
+        logits: What each was chosen from, (T, V).
         score: -log p of each token, with totals.
         mean_nats: Over tokens: the cross-entropy.
     """
 
     number: ClassVar[int] = 14
     name: ClassVar[str] = "loss"
+    target_ids: Ints
+    logits: Floats
     score: Score
     mean_nats: float
 
@@ -195,7 +199,13 @@ def loss(tracer: Tracer, label_smoothing: float = 0.0, hypothesis_log_prob: floa
         says = "The sum is minus the hypothesis' log-probability"
         tolerance = by_another_path(tracer, 1e-4, hypothesis_log_prob)
         checks.append(check("hypothesis", says, abs(score.total_nats + hypothesis_log_prob), tolerance))
-    return Loss(score=score, mean_nats=mean, checks=tuple(checks))
+    return Loss(
+        target_ids=np.array(targets, dtype=np.int64),
+        logits=to_numpy(logits),
+        score=score,
+        mean_nats=mean,
+        checks=tuple(checks),
+    )
 
 
 def _nats_beside_padding(tracer: Tracer) -> Doubles:
@@ -262,6 +272,9 @@ class Cost(Station):
     Attributes:
         num_source: n of this sentence.
         num_rows: m of this sentence.
+        num_encoder_layers: Of the model.
+        num_decoder_layers: Of the model.
+        num_heads: Of each layer.
         estimate: All maps of this sentence.
         seconds: What reading it took here, by the explicit path: all stages of station 1.
         lengths: Where the curve has points, n = m, (7,).
@@ -272,6 +285,9 @@ class Cost(Station):
     name: ClassVar[str] = "cost"
     num_source: int
     num_rows: int
+    num_encoder_layers: int
+    num_decoder_layers: int
+    num_heads: int
     estimate: Estimate
     seconds: float
     lengths: Ints
@@ -293,6 +309,9 @@ def cost(tracer: Tracer) -> Cost:
     return Cost(
         num_source=n,
         num_rows=m,
+        num_encoder_layers=config.num_encoder_layers,
+        num_decoder_layers=config.num_decoder_layers,
+        num_heads=config.num_heads,
         estimate=here,
         seconds=sum(stage.seconds for stage in tracer.stages),
         lengths=lengths,

@@ -9,6 +9,7 @@ from fastapi import Depends, Request
 
 from service.api.dialects.state import DialectState
 from service.engine.interface import Engine
+from service.inspection.inspector import Inspector
 from service.observability.metrics import Metrics
 from service.settings import Settings
 from service.translator import Translator
@@ -22,6 +23,7 @@ class Services:
         settings: As read at start.
         engine: May still be loading.
         translator: On top of it.
+        inspector: Looks inside.
         metrics: Counted and scraped.
         version: Of the server.
         dialects: What the dialects remember.
@@ -30,6 +32,7 @@ class Services:
     settings: Settings
     engine: Engine
     translator: Translator
+    inspector: Inspector
     metrics: Metrics
     version: str
     dialects: DialectState

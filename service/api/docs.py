@@ -29,9 +29,12 @@ _SCHEMA: dict[str, Any] = {
 
 _DESCRIPTIONS = {
     400: "The body is not valid JSON.",
+    404: "There is no such model, or looking inside is turned off.",
+    406: "There is no such format.",
     413: "The body, the text or the list is too large; both numbers are given.",
     415: "The body is not said to be JSON.",
     422: "A field is not valid, or no model fits; what is allowed is given.",
+    429: "Too many look inside at once; see `Retry-After`.",
     502: "The model gave no usable translation.",
     503: "The server is busy, loading or stopping; see `Retry-After`.",
     504: "The deadline passed.",

@@ -14,6 +14,8 @@ ApiError
 ├── BodyTooSlow
 ├── TextTooLarge
 ├── TooManyTexts
+├── InspectionTooLarge     with the nearest request that fits
+├── NotAcceptable          no format that the client takes
 └── NotReady               loading, draining or dead
 """
 
@@ -36,8 +38,10 @@ from starlette.routing import Match
 
 from model.decoding import ALLOWED as ALLOWED_OPTIONS
 from model.decoding import InvalidDecodingOptions
+from model.selection import TraceError
 from service.api.schemas import fields_at
 from service.engine import errors as engine_errors
+from service.inspection.errors import InspectionDisabled, InvalidInspection, TooLarge
 from service.observability.facts import note_reason
 from service.observability.logging import request_id
 from service.translator import UnknownLanguagePair, UnknownSourceLanguage
@@ -108,6 +112,32 @@ class TooManyTexts(ApiError):
         self.max_texts = max_texts
 
 
+class InspectionTooLarge(ApiError):
+    """An answer about the inside would be too large, or too much work.
+
+    Attributes:
+        extensions: Members of the problem document beside those of every one.
+    """
+
+    def __init__(self, error: TooLarge, body: Mapping[str, Any]) -> None:
+        super().__init__(str(error))
+        self.extensions: dict[str, Any] = {f"needed_{error.unit}": error.needed, f"limit_{error.unit}": error.limit}
+        if error.nearest is not None:
+            self.extensions["nearest"] = {
+                "says": error.nearest.says,
+                "accept": error.nearest.accept,
+                "body": {**body, **error.nearest.changes},
+                "needed_bytes": error.nearest.needed_bytes,
+            }
+
+
+class NotAcceptable(ApiError):
+    """The client takes none of the formats there are."""
+
+    def __init__(self, given: str, allowed: Sequence[str]) -> None:
+        super().__init__(f"Accept is {shown(given)}; there is {', '.join(allowed)}")
+
+
 class NotReady(ApiError):
     """No request is taken now."""
 
@@ -138,6 +168,12 @@ STATUS_TABLE: Mapping[type[Exception], Kind] = {
     InvalidDecodingOptions: _INVALID,
     engine_errors.InvalidOptions: _INVALID,
     engine_errors.SequenceTooLarge: _INVALID,
+    InvalidInspection: _INVALID,
+    TraceError: _INVALID,
+    InspectionDisabled: Kind(404, "inspection-disabled", "Looking inside is turned off"),
+    NotAcceptable: Kind(406, "not-acceptable", "There is no such format"),
+    InspectionTooLarge: Kind(413, "inspection-too-large", "The answer would be too large"),
+    engine_errors.InspectionBusy: Kind(429, "inspection-busy", "Too many look inside at once"),
     UnknownLanguagePair: Kind(422, "unknown-language-pair", "No model translates between these languages"),
     UnknownSourceLanguage: Kind(422, "unknown-source-language", "The language of a text was not recognised"),
     engine_errors.UnknownModel: Kind(422, "unknown-model", "There is no such model"),
@@ -210,7 +246,8 @@ def _problem_of(error: Exception, schema: type[BaseModel] | None) -> dict[str, A
         if base in STATUS_TABLE:
             faults = _faults(error, schema)
             detail = _sentence(faults) if STATUS_TABLE[base] is _INVALID and faults else str(error)
-            return _problem(STATUS_TABLE[base], detail, [fault.to_json() for fault in faults[:_MAX_FAULTS]])
+            problem = _problem(STATUS_TABLE[base], detail, [fault.to_json() for fault in faults[:_MAX_FAULTS]])
+            return problem | getattr(error, "extensions", {})
     return _problem(_UNEXPECTED, _UNEXPECTED_DETAIL, [])
 
 
@@ -218,7 +255,7 @@ def problem_response(error: Exception, schema: type[BaseModel] | None = None) ->
     """The answer to an error; see `problem_of`."""
     problem = problem_of(error, schema)
     headers = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
-    if problem["status"] == 503 and not isinstance(error, engine_errors.EngineDead):
+    if problem["status"] in (429, 503) and not isinstance(error, engine_errors.EngineDead):
         seconds = getattr(error, "retry_after_seconds", _RETRY_AFTER_SECONDS)
         headers["Retry-After"] = str(max(1, math.ceil(seconds)))
     if isinstance(error, BodyTooLarge | BodyTooSlow):
@@ -299,7 +336,7 @@ def _given(value: object) -> object:
 def _faults(error: Exception, schema: type[BaseModel] | None) -> list[Fault]:
     if isinstance(error, RequestValidationError):
         return [_validation_fault(details, schema) for details in error.errors()]
-    if isinstance(error, InvalidField):
+    if isinstance(error, InvalidField | InvalidInspection):
         return [_fault(error.field, error.given, error.allowed)]
     if isinstance(error, InvalidDecodingOptions | engine_errors.InvalidOptions):
         return [_fault(f"decoding.{error.field}", error.value, error.allowed)]

@@ -8,6 +8,7 @@ EngineError
 │   ├── SequenceTooLarge         source, target and beam together would never fit the cache or the batch
 │   ├── UnknownModel
 │   ├── InvalidOptions           a decoding option that this engine or model cannot follow
+│   ├── InspectionBusy           too many replays wait; try again later
 │   └── DuplicateRequestId
 ├── DeadlineExceeded             the request's time is up
 ├── RequestAborted               by `abort`
@@ -129,6 +130,25 @@ class InvalidOptions(RequestRejected):
         self.field = field
         self.value = value
         self.allowed = allowed
+
+
+class InspectionBusy(RequestRejected):
+    """Too many look inside at once. Translating goes on.
+
+    Attributes:
+        num_pending: Replays that run or wait.
+        max_waiting: The most that may wait.
+        retry_after_seconds: Guess of when there will be room, at least 1.
+    """
+
+    def __init__(self, num_pending: int, max_waiting: int, retry_after_seconds: float) -> None:
+        super().__init__(
+            f"{num_pending} replays run or wait, and at most {max_waiting} may wait; "
+            f"try again in {retry_after_seconds:.0f} s"
+        )
+        self.num_pending = num_pending
+        self.max_waiting = max_waiting
+        self.retry_after_seconds = retry_after_seconds
 
 
 class DuplicateRequestId(RequestRejected):
