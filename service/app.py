@@ -6,6 +6,7 @@ app = create_app(load_settings())
 from __future__ import annotations
 
 import asyncio
+import functools
 import importlib.metadata
 import logging
 import platform
@@ -17,16 +18,19 @@ from pathlib import Path
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 
 from model.description import WEIGHTS_FILE, CheckpointError, Description, describe, open_tokenizer
 from model.tokenizer import TextTokenizer
 from service.api import inspect, operations, pages, translate
+from service.api.auth import Gate, Guard
 from service.api.deps import Services
 from service.api.dialects import deepl, libretranslate
 from service.api.dialects.answers import DialectErrors
 from service.api.dialects.state import DialectState
 from service.api.errors import STATUS_TABLE, answer_error
-from service.api.middleware import BodyLimits, HeadAsGet, RequestContext, SecurityHeaders
+from service.api.limits import LimitedEngine, RateLimits
+from service.api.middleware import REQUEST_ID_HEADER, BodyLimits, HeadAsGet, RequestContext, SecurityHeaders
 from service.engine.async_engine import AsyncEngine
 from service.engine.core import StepMessage
 from service.engine.errors import EngineDead, EngineStopping
@@ -34,6 +38,7 @@ from service.engine.inspection import Inspection, Replayer
 from service.engine.interface import Engine
 from service.engine.step import ModelRunner
 from service.inspection.inspector import Inspector
+from service.keys import KeyFileError, KeyRing
 from service.machine import read_machine
 from service.observability.engine import MeasuredEngine
 from service.observability.logging import describe_exception
@@ -97,7 +102,9 @@ def create_app(
         engine = CheckedEngine(engine, _translator(engine, tokenizers, settings))
     elif replayer is not None:
         inspection.open(replayer)
-    engine = MeasuredEngine(engine, metrics)
+    limits = RateLimits(settings.limits_storage.get_secret_value())
+    gate = Gate(settings, limits, open_keys(settings))
+    engine = MeasuredEngine(LimitedEngine(engine, limits), metrics)
     metrics.watch(engine)
     translator = _translator(engine, tokenizers or {}, settings)
     inspector = Inspector(
@@ -116,6 +123,7 @@ def create_app(
         await engine.stop(settings.stop_grace_seconds)
         await inspection.close()
         await life
+        await limits.close()
 
     app = FastAPI(
         title="Gossamer",
@@ -126,15 +134,25 @@ def create_app(
         docs_url=None,
         redoc_url=None,
     )
-    app.state.services = Services(settings, engine, translator, inspector, metrics, version, DialectState())
+    app.state.services = Services(settings, engine, translator, inspector, metrics, version, DialectState(), gate)
     for part in (translate, inspect, operations, pages, libretranslate, deepl):
         app.include_router(part.router)
     for error in (*STATUS_TABLE, RequestValidationError, HTTPException):
         app.add_exception_handler(error, answer_error)
     # The last one added is the outermost.
     app.add_middleware(BodyLimits, max_bytes=settings.max_body_bytes, max_seconds=settings.receive_timeout_seconds)
+    app.add_middleware(Guard, gate=gate, metrics_need_key=settings.metrics_need_key)
     app.add_middleware(SecurityHeaders)
-    app.add_middleware(RequestContext, metrics=metrics)
+    if settings.cors_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.cors_origins,
+            allow_methods=["GET", "POST"],
+            allow_headers=["Authorization", "Content-Type", "X-API-Key", REQUEST_ID_HEADER],
+            expose_headers=[REQUEST_ID_HEADER, "Retry-After"],
+            max_age=3600,
+        )
+    app.add_middleware(RequestContext, metrics=metrics, paths=functools.cache(lambda: _paths(app)))
     app.add_middleware(DialectErrors, dialects=(libretranslate.dialect, deepl.dialect))
     app.add_middleware(HeadAsGet)
     return app
@@ -160,6 +178,32 @@ def open_models(settings: Settings) -> list[ModelFolder]:
     if faults:
         raise SettingsError(faults)
     return models
+
+
+def _paths(app: FastAPI) -> frozenset[str]:
+    """Paths of all routes without a variable part."""
+    found, routes = set(), list(app.routes)
+    while routes:
+        route = routes.pop()
+        routes += getattr(getattr(route, "original_router", route), "routes", [])
+        path = getattr(route, "path", "{")
+        if "{" not in path:
+            found.add(path)
+    return frozenset(found)
+
+
+def open_keys(settings: Settings) -> KeyRing | None:
+    """The keys of the settings; None if none are needed.
+
+    Raises:
+        SettingsError: If the file cannot be used.
+    """
+    if settings.keys_file is None:
+        return None
+    try:
+        return KeyRing(settings.keys_file)
+    except KeyFileError as error:
+        raise SettingsError([f"keys_file: {error}"]) from error
 
 
 def _make_engine(

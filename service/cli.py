@@ -23,6 +23,7 @@ from service.settings import Settings, SettingsError, load_settings
 
 if TYPE_CHECKING:
     from model.checkpoint import Checkpoint
+    from service.keys import KeyFile
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -79,6 +80,9 @@ def serve(
         typer.Option("--model", "-m", help="Checkpoint folder; may be repeated. Default: all that come with Gossamer."),
     ] = None,
     log_level: Annotated[LogLevel | None, typer.Option(help="Least important lines to log. Default: info.")] = None,
+    allow_open: Annotated[
+        bool, typer.Option("--open", help="Let everyone in who can reach the address, without a key.")
+    ] = False,
     check: Annotated[bool, typer.Option("--check", help="Check settings and models, and do not serve.")] = False,
 ) -> None:
     """Serve translations over HTTP: an API, its documentation, and a page to try it.
@@ -86,7 +90,7 @@ def serve(
     SIGTERM or Ctrl-C stops it: running requests are finished first, and the exit status is 0. It is 2 if the settings
     cannot be used, and 1 if a model cannot be loaded or fails.
     """
-    from service.app import open_models
+    from service.app import open_keys, open_models
     from service.observability.logging import configure_logging
     from service.server import ListenError, run
 
@@ -96,8 +100,10 @@ def serve(
             port=port,
             models=tuple(model) if model else None,
             log_level=log_level.value if log_level else None,
+            allow_open=allow_open or None,
         )
         if check:
+            open_keys(settings)
             names = ", ".join(found.description.name for found in open_models(settings))
             typer.echo(f"The settings can be used. Models: {names}")
             return
@@ -141,6 +147,106 @@ def doctor(
             )
     if any(finding.level == "fault" for finding in findings):
         raise typer.Exit(EXIT_USAGE)
+
+
+keys_app = typer.Typer(
+    help="Make, list and withdraw API keys. A server whose GOSSAMER_KEYS_FILE names the file needs one for each "
+    "request, and sees a change within a second.",
+    epilog="Example: gossamer keys --file keys.json create web-shop --scope translate",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(keys_app, name="keys")
+
+
+class ScopeName(StrEnum):
+    """What a key is good for, for the option."""
+
+    TRANSLATE = "translate"
+    INSPECT = "inspect"
+    ADMIN = "admin"
+
+
+@keys_app.callback()
+def keys(
+    context: typer.Context,
+    file: Annotated[Path | None, typer.Option(help="The file of keys. Default: what GOSSAMER_KEYS_FILE says.")] = None,
+) -> None:
+    """Finds the file that the commands work on."""
+    context.obj = file
+
+
+def _key_file(context: typer.Context) -> KeyFile:
+    from service.keys import KeyFile
+
+    path = context.obj or _settings().keys_file
+    if path is None:
+        _fail("name a file: gossamer keys --file keys.json ..., or GOSSAMER_KEYS_FILE", EXIT_USAGE)
+    return KeyFile(path)
+
+
+@keys_app.command(
+    epilog="Example: gossamer keys --file keys.json create web-shop --scope translate --requests-per-minute 600"
+)
+def create(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="Whose it is; for you, and for the list.")],
+    scope: Annotated[
+        list[ScopeName] | None,
+        typer.Option(help="What it is good for; repeatable. inspect: what looks inside the model. Default: translate."),
+    ] = None,
+    requests_per_minute: Annotated[
+        int | None, typer.Option(min=1, help="Its own limit, instead of GOSSAMER_KEY_REQUESTS_PER_MINUTE.")
+    ] = None,
+    tokens_per_minute: Annotated[int | None, typer.Option(min=1, help="The same, in source tokens.")] = None,
+) -> None:
+    """Make a key and print it, once: the file holds only its hash."""
+    from service.keys import KeyFileError
+
+    try:
+        key, secret = _key_file(context).create(
+            name,
+            [part.value for part in scope or [ScopeName.TRANSLATE]],
+            requests_per_minute=requests_per_minute,
+            tokens_per_minute=tokens_per_minute,
+        )
+    except KeyFileError as error:
+        _fail(str(error), EXIT_USAGE)
+    typer.echo(f"key {key.id} for {name}, good for {', '.join(key.scopes)}; it is shown only now:", err=True)
+    typer.echo(secret)
+
+
+@keys_app.command("list", epilog="Example: gossamer keys --file keys.json list")
+def list_keys(context: typer.Context) -> None:
+    """List all keys by their ids, revoked ones too."""
+    from service.keys import KeyFileError
+
+    try:
+        found = _key_file(context).read().values()
+    except KeyFileError as error:
+        _fail(str(error), EXIT_USAGE)
+    for key in found:
+        limits = [
+            f"{amount} {unit} a minute"
+            for amount, unit in ((key.requests_per_minute, "requests"), (key.tokens_per_minute, "tokens"))
+            if amount is not None
+        ]
+        state = f"revoked {key.revoked}" if key.revoked else "holds"
+        typer.echo("  ".join([key.id, state, key.created, ",".join(key.scopes), key.name, *limits]))
+
+
+@keys_app.command(epilog="Example: gossamer keys --file keys.json revoke 5f0c54d2")
+def revoke(
+    context: typer.Context, key_id: Annotated[str, typer.Argument(metavar="ID", help="As the list shows it.")]
+) -> None:
+    """Withdraw a key; running servers refuse it within a second."""
+    from service.keys import KeyFileError
+
+    try:
+        key = _key_file(context).revoke(key_id)
+    except KeyFileError as error:
+        _fail(str(error), EXIT_USAGE)
+    typer.echo(f"{key.id} ({key.name}) is revoked since {key.revoked}")
 
 
 @app.command(

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from service.machine import Machine
-from service.settings import Settings
+from service.settings import Settings, is_loopback
 
 if TYPE_CHECKING:
     from model.hardware import ComputeDevices
@@ -155,7 +154,15 @@ def _speed(settings: Settings) -> Iterator[Finding]:
 
 
 def _reach(settings: Settings) -> Iterator[Finding]:
-    yield Finding("fact", f"listens on {settings.host}, port {settings.port or 'a free one'}")
+    text = f"listens on {settings.host}, port {settings.port or 'a free one'}"
+    if is_loopback(settings.host):
+        yield Finding("fact", f"{text}: only this machine can connect")
+    elif settings.keys_file is not None:
+        yield Finding("fact", f"{text}, for clients with a key")
+    else:
+        yield Finding(
+            "hint", f"{text}, for everyone who can reach it", "GOSSAMER_KEYS_FILE, see `gossamer keys --help`"
+        )
 
 
 def _files(machine: Machine) -> Iterator[Finding]:
@@ -165,14 +172,6 @@ def _files(machine: Machine) -> Iterator[Finding]:
             f"the process may open {machine.max_open_files} files, connections included",
             f"ulimit -n {_CONNECTIONS}, or more, before many clients connect",
         )
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can connect to an address."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _mib(num_bytes: int) -> str:

@@ -56,6 +56,8 @@ def run(settings: Settings, announce: Callable[[str], None]) -> bool:
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=bool(settings.trusted_proxies),
+        forwarded_allow_ips=list(settings.trusted_proxies),
         timeout_graceful_shutdown=_LAST_ANSWERS_SECONDS,
     )
     with _listen(settings.host, settings.port) as listener:

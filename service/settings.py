@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
@@ -29,6 +31,10 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["text", "json"]
 
 _ENGINE = EngineLimits()
+_STORAGES = ("memory://", "redis://", "rediss://", "redis+unix://")
+_ORIGIN = re.compile(r"https?://[A-Za-z0-9.\[\]:-]+")
+_SECRETS = ("limits_storage",)
+"""Settings whose values are shown nowhere: a URL may hold a password."""
 
 
 class SettingsError(ValueError):
@@ -54,6 +60,25 @@ class Settings(BaseSettings):
         (),
         description="Checkpoint folders to serve, parted by the system's path separator (`:`, on Windows `;`). "
         "Empty: every model that comes with Gossamer.",
+    )
+
+    allow_open: bool = Field(
+        False, description="Listen on an address that others can reach although no keys are needed."
+    )
+    keys_file: Path | None = Field(None, description="File of API keys (`gossamer keys`); with it, a key is needed.")
+    metrics_need_key: bool = Field(False, description="Where keys are needed, `/metrics` needs one too, with `admin`.")
+    key_requests_per_minute: int | None = Field(None, ge=1, description="For each key that has no limit of its own.")
+    key_tokens_per_minute: int | None = Field(None, ge=1, description="The same, in source tokens.")
+    address_requests_per_minute: int | None = Field(None, ge=1, description="For each address without a key.")
+    address_tokens_per_minute: int | None = Field(None, ge=1, description="The same, in source tokens.")
+    limits_storage: SecretStr = Field(
+        SecretStr("memory://"), description="Where rates are counted; `redis://...` if several replicas count together."
+    )
+    trusted_proxies: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="Addresses or networks whose `X-Forwarded-For` is believed, parted by commas."
+    )
+    cors_origins: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="Origins whose pages may use the API, parted by commas; `*` for all."
     )
 
     max_body_bytes: int = Field(2 * 1024**2, ge=1024, description="Longest body of a request.")
@@ -158,17 +183,65 @@ class Settings(BaseSettings):
     def _lower(cls, value: object) -> object:
         return value.lower() if isinstance(value, str) else value
 
-    @field_validator("torch_threads", mode="before")
+    @field_validator("trusted_proxies", "cors_origins", mode="before")
+    @classmethod
+    def _split_commas(cls, value: object) -> object:
+        return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _are_networks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for part in value:
+            try:
+                ip_network(part)
+            except ValueError as error:
+                raise _fault(f"{part!r} is no address or network ({error})") from error
+        return value
+
+    @field_validator("cors_origins")
+    @classmethod
+    def _are_origins(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for part in value:
+            if part != "*" and not _ORIGIN.fullmatch(part):
+                raise _fault(f"{part!r} is no origin such as https://example.org, without a path")
+        return value
+
+    @field_validator("limits_storage")
+    @classmethod
+    def _is_storage(cls, value: SecretStr) -> SecretStr:
+        if not value.get_secret_value().startswith(_STORAGES):
+            raise _fault(f"must begin with {', '.join(_STORAGES)}")
+        return value
+
+    @field_validator(
+        "torch_threads",
+        "keys_file",
+        "key_requests_per_minute",
+        "key_tokens_per_minute",
+        "address_requests_per_minute",
+        "address_tokens_per_minute",
+        mode="before",
+    )
     @classmethod
     def _empty_is_unset(cls, value: object) -> object:
         return None if value == "" else value
 
     @model_validator(mode="after")
     def _limits_fit_together(self) -> Self:
+        faults = []
         try:
             self.engine_limits()
         except InvalidLimits as error:
-            raise _error_at(error.field, getattr(self, error.field), str(error)) from error
+            faults.append((error.field, str(error)))
+        if not is_loopback(self.host) and self.keys_file is None and not self.allow_open:
+            text = (
+                f"host={self.host!r} can be reached from other machines, and no keys are needed: "
+                "set GOSSAMER_KEYS_FILE (see `gossamer keys --help`), "
+                "or GOSSAMER_ALLOW_OPEN=true (--open) if everyone may use it"
+            )
+            faults.append(("host", text))
+        if faults:
+            raise _errors_at([(field, getattr(self, field), text) for field, text in faults])
         return self
 
     def engine_limits(self) -> EngineLimits:
@@ -239,10 +312,19 @@ def _from_file(path: str | None, faults: list[str]) -> dict[str, tuple[str, obje
     found: dict[str, tuple[str, object]] = {}
     for name, value in content.items():
         if name in Settings.model_fields:
-            found[name] = (f"{name} in {path}", _relative_to(Path(path).parent, value) if name == "models" else value)
+            found[name] = (f"{name} in {path}", _in_file(Path(path).parent, name, value))
         else:
             faults.append(f"{name} in {path}: there is no such setting{_nearest(name, Settings.model_fields)}")
     return found
+
+
+def _in_file(folder: Path, name: str, value: object) -> object:
+    """A value as it is meant: lists are lists, and paths start where the file stands."""
+    if name == "models":
+        return _relative_to(folder, value)
+    if name == "keys_file" and isinstance(value, str) and value:
+        return folder / value
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _relative_to(folder: Path, value: object) -> object:
@@ -259,11 +341,24 @@ def _nearest(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {matches[0]}?" if matches else ""
 
 
-def _error_at(field: str, value: object, message: str) -> ValidationError:
-    details = InitErrorDetails(
-        type=PydanticCustomError("limits", "{text}", {"text": message}), loc=(field,), input=value
-    )
-    return ValidationError.from_exception_data("Settings", [details])
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can connect to an address."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _fault(message: str) -> PydanticCustomError:
+    return PydanticCustomError("fault", "{text}", {"text": message})
+
+
+def _errors_at(faults: Iterable[tuple[str, object, str]]) -> ValidationError:
+    details = [
+        InitErrorDetails(type=PydanticCustomError("limits", "{text}", {"text": text}), loc=(field,), input=value)
+        for field, value, text in faults
+    ]
+    return ValidationError.from_exception_data("Settings", details)
 
 
 def _describe(details: ErrorDetails, merged: Mapping[str, tuple[str, object]]) -> str:
@@ -274,5 +369,7 @@ def _describe(details: ErrorDetails, merged: Mapping[str, tuple[str, object]]) -
         where = merged[field][0] if field in merged else ENV_PREFIX + field.upper()
         return f"{where}: {context['text']}"
     where, value = merged.get(name, (name, details["input"]))
+    if name in _SECRETS:
+        value = "**********"
     message = details["msg"][:1].lower() + details["msg"][1:]
     return f"{where}: {message}, but it is {value!r}"

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
+from service.api.auth import Gate
 from service.api.dialects.state import DialectState
 from service.engine.interface import Engine
 from service.inspection.inspector import Inspector
@@ -27,6 +28,7 @@ class Services:
         metrics: Counted and scraped.
         version: Of the server.
         dialects: What the dialects remember.
+        gate: Decides who may do what.
     """
 
     settings: Settings
@@ -36,6 +38,7 @@ class Services:
     metrics: Metrics
     version: str
     dialects: DialectState
+    gate: Gate
 
 
 def _services(request: Request) -> Services:

@@ -16,6 +16,10 @@ ApiError
 ├── TooManyTexts
 ├── InspectionTooLarge     with the nearest request that fits
 ├── NotAcceptable          no format that the client takes
+├── Unauthenticated        no key that holds
+├── Forbidden              the key is good for something else
+├── RateLimited            the client has had its share of this minute
+├── OverRateLimit          more at once than the client's share of a minute
 └── NotReady               loading, draining or dead
 """
 
@@ -142,6 +146,44 @@ class NotReady(ApiError):
     """No request is taken now."""
 
 
+class Unauthenticated(ApiError):
+    """A key is needed, and none was given that holds."""
+
+    def __init__(self, is_missing: bool) -> None:
+        how = "send it as `Authorization: Bearer KEY` or `X-API-Key: KEY`"
+        super().__init__(f"an API key is needed: {how}" if is_missing else "this API key does not hold")
+
+
+class Forbidden(ApiError):
+    """The key holds, but not for this."""
+
+    def __init__(self, key_id: str, scopes: Sequence[str], needed: str) -> None:
+        super().__init__(f"the key {key_id} has the scopes {', '.join(scopes)}; this needs {needed}")
+
+
+class RateLimited(ApiError):
+    """A client has had as much as it may have in a minute.
+
+    Attributes:
+        retry_after_seconds: When there will be room for the same request.
+    """
+
+    def __init__(self, whose: str, unit: str, amount: int, retry_after_seconds: float) -> None:
+        super().__init__(
+            f"this {whose} may have {amount} {unit} a minute; try again in {math.ceil(retry_after_seconds)} s"
+        )
+        self.retry_after_seconds = retry_after_seconds
+
+
+class OverRateLimit(ApiError):
+    """One request is more than its client may have in a whole minute: to wait is of no use."""
+
+    def __init__(self, whose: str, num_tokens: int, amount: int) -> None:
+        super().__init__(f"the request has {num_tokens} source tokens; this {whose} may have {amount} a minute")
+        self.num_tokens = num_tokens
+        self.amount = amount
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     """How an error is answered.
@@ -187,6 +229,10 @@ STATUS_TABLE: Mapping[type[Exception], Kind] = {
     engine_errors.EngineStopping: _UNAVAILABLE,
     engine_errors.RequestAborted: _UNAVAILABLE,
     NotReady: _UNAVAILABLE,
+    Unauthenticated: Kind(401, "unauthenticated", "An API key is needed"),
+    Forbidden: Kind(403, "forbidden", "The API key is not good for this"),
+    RateLimited: Kind(429, "rate-limited", "Too much was asked for in a minute"),
+    OverRateLimit: Kind(413, "text-too-large", "There is too much text in one request"),
     engine_errors.EngineDead: Kind(503, "engine-dead", "The translation engine has failed"),
     engine_errors.DeadlineExceeded: Kind(504, "deadline-exceeded", "The translation took too long"),
     engine_errors.SequenceFailed: Kind(502, "model-failed", "The model gave no usable translation"),
@@ -255,6 +301,8 @@ def problem_response(error: Exception, schema: type[BaseModel] | None = None) ->
     """The answer to an error; see `problem_of`."""
     problem = problem_of(error, schema)
     headers = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
+    if isinstance(error, Unauthenticated):
+        headers["WWW-Authenticate"] = "Bearer"
     if problem["status"] in (429, 503) and not isinstance(error, engine_errors.EngineDead):
         seconds = getattr(error, "retry_after_seconds", _RETRY_AFTER_SECONDS)
         headers["Retry-After"] = str(max(1, math.ceil(seconds)))

@@ -8,6 +8,7 @@ import logging
 import re
 import time
 import uuid
+from collections.abc import Callable, Collection
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -43,9 +44,17 @@ SECURITY_HEADERS = {
 class RequestContext:
     """Gives each request its id, counts it, logs one line about it, and answers what nobody else caught."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, metrics: Metrics, paths: Callable[[], Collection[str]] = frozenset) -> None:
+        """Wraps an app.
+
+        Args:
+            app: The rest.
+            metrics: Where to count.
+            paths: Gives the paths of routes, which name the route of what was refused before one was looked for.
+        """
         self._app = app
         self._metrics = metrics
+        self._paths = paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request."""
@@ -82,7 +91,9 @@ class RequestContext:
             request_facts.reset(tokens[1])
 
     def _finish(self, scope: Scope, status: int | None, seconds: float, facts: RequestFacts) -> None:
-        route = getattr(scope.get("route"), "path", "unmatched")
+        route = getattr(scope.get("route"), "path", None)
+        if route is None:
+            route = scope["path"] if scope["path"] in self._paths() else "unmatched"
         outcome = scope.get("state", {}).get("outcome") or outcome_of(status)
         if outcome == "cancelled":
             facts.reason = None  # Whatever came of it, nobody was refused.

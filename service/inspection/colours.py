@@ -86,7 +86,6 @@ def colours(values: NDArray[np.float32], cmap: Cmap, theme: Theme) -> Pixels:
         The same shape and three bytes more.
     """
     steps = np.rint(np.clip(np.nan_to_num(values, nan=0.0), 0, 1) * 255).astype(np.intp)
-    table = TABLES[cmap]
     result: Pixels = palette(cmap, theme)[steps]
     return result
 

@@ -36,7 +36,9 @@ def checkpoint():
     return checkpoint
 
 
-@pytest.mark.parametrize("command", [[], ["serve"], ["doctor"], ["translate"], ["train"], ["evaluate"]])
+@pytest.mark.parametrize(
+    "command", [[], ["serve"], ["doctor"], ["keys"], ["keys", "create"], ["translate"], ["train"], ["evaluate"]]
+)
 def test_help_teaches_with_an_example(run, command):
     result = run(*command, "--help")
     assert result.exit_code == 0
@@ -214,6 +216,49 @@ def test_translate_refuses_settings_that_cannot_be_used(run, monkeypatch):
     assert "GOSSAMER_MAX_SEGMENT_TOKENS" in result.stderr
 
 
+# --- keys -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_key_is_made_listed_and_withdrawn(run, tmp_path):
+    file = str(tmp_path / "keys.json")
+    made = run("keys", "--file", file, "create", "the shop", "--scope", "translate", "--scope", "inspect")
+    assert made.exit_code == 0
+    secret = made.stdout.strip()
+    key_id = secret.split("_")[1]
+    assert key_id in made.stderr
+    assert secret not in (tmp_path / "keys.json").read_text()
+    run("keys", "--file", file, "create", "another", "--requests-per-minute", "60")
+    first, second = run("keys", "--file", file, "list").stdout.splitlines()
+    assert first.startswith(f"{key_id}  holds")
+    assert first.endswith("translate,inspect  the shop")
+    assert second.endswith("translate  another  60 requests a minute")
+    assert run("keys", "--file", file, "revoke", key_id).exit_code == 0
+    assert "revoked" in run("keys", "--file", file, "list").stdout.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["list"], "GOSSAMER_KEYS_FILE"),
+        (["--file", "/no/such/file", "list"], "cannot be read"),
+        (["--file", "/no/such/file", "create", "x"], "cannot be written"),
+        (["--file", "/no/such/file", "create", "x", "--scope", "all"], "--scope"),
+    ],
+)
+def test_keys_say_what_is_wrong(run, monkeypatch, arguments, message):
+    monkeypatch.delenv("GOSSAMER_KEYS_FILE", raising=False)
+    result = run("keys", *arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_a_key_that_is_not_there_is_not_revoked(run, tmp_path):
+    run("keys", "--file", str(tmp_path / "k"), "create", "x")
+    result = run("keys", "--file", str(tmp_path / "k"), "revoke", "00000000")
+    assert result.exit_code == 2
+    assert "00000000" in result.stderr
+
+
 # --- doctor -----------------------------------------------------------------------------------------------------------
 
 
@@ -237,6 +282,13 @@ def test_doctor_lists_faults_of_the_settings_and_the_rest_nevertheless(run, monk
         "GOSSAMER_PORT",
     ]
     assert any(finding["level"] == "fact" for finding in findings)
+
+
+def test_check_looks_at_the_keys_too(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("GOSSAMER_KEYS_FILE", str(tmp_path / "none"))
+    result = run("serve", "--check", "-m", TINY)
+    assert result.exit_code == 2
+    assert "keys_file: " in result.stderr
 
 
 # --- serve ------------------------------------------------------------------------------------------------------------

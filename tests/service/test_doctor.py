@@ -3,9 +3,9 @@ from pathlib import Path
 import pytest
 
 from model.hardware import ComputeDevices
-from service.doctor import ModelFiles, examine, is_loopback
+from service.doctor import ModelFiles, examine
 from service.machine import Machine
-from service.settings import Settings
+from service.settings import Settings, is_loopback
 
 GIB = 1024**3
 MACHINE = Machine("A processor", 4, None, 0.1, 16 * GIB, 8 * GIB, 65_536)
@@ -48,6 +48,7 @@ def test_a_good_machine_gets_facts_only():
         ({"machine": {"available_memory_bytes": GIB // 2}}, "512 MiB are free now"),
         ({"models": [ModelFiles("big", Path("m"), 8 * GIB)]}, "more memory"),
         ({"machine": {"max_open_files": 256}}, "ulimit -n"),
+        ({"settings": {"host": "0.0.0.0", "allow_open": True}}, "for everyone who can reach it"),
     ],
 )
 def test_what_could_be_better_is_said_with_what_to_do(changes, part):

@@ -2,7 +2,7 @@ import re
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
+from pydantic import SecretStr, ValidationError
 
 from service.engine.limits import EngineLimits
 from service.settings import Settings, SettingsError, load_settings
@@ -93,6 +93,12 @@ def test_limits_that_do_not_fit_together_name_their_variable():
         ("TORCH_THREADS", "0"),
         ("LOG_FORMAT", "xml"),
         ("KV_CACHE_BYTES", "1GB"),
+        ("TRUSTED_PROXIES", "10.0.0.0/8,proxy"),
+        ("TRUSTED_PROXIES", "10.0.0.1/8"),
+        ("CORS_ORIGINS", "https://a.org/path"),
+        ("CORS_ORIGINS", "a.org"),
+        ("ADDRESS_REQUESTS_PER_MINUTE", "0"),
+        ("ALLOW_OPEN", "perhaps"),
     ],
 )
 def test_impossible_values_are_refused(name, value):
@@ -105,6 +111,40 @@ def test_models_are_a_path_list(tmp_path):
     assert load_settings({}, models=(Path("c"),)).models == (Path("c"),)
     environ = write(tmp_path, 'models = ["en-fr", "/b"]')
     assert load_settings(environ).models == (tmp_path / "en-fr", Path("/b"))
+
+
+def test_an_open_server_listens_to_others_only_if_it_is_told_to(tmp_path):
+    (fault,) = faults_of({"GOSSAMER_HOST": "0.0.0.0"})
+    assert fault.startswith("GOSSAMER_HOST: ")
+    assert "GOSSAMER_KEYS_FILE" in fault
+    assert "GOSSAMER_ALLOW_OPEN=true" in fault
+    for host in ("::", "192.168.1.1", "example.org"):
+        assert faults_of({}, host=host)[0].startswith("--host: ")
+    assert load_settings({"GOSSAMER_HOST": "0.0.0.0", "GOSSAMER_ALLOW_OPEN": "true"}).host == "0.0.0.0"
+    assert load_settings({"GOSSAMER_HOST": "0.0.0.0", "GOSSAMER_KEYS_FILE": "k"}).keys_file == Path("k")
+    for host in ("127.0.0.1", "127.1.2.3", "::1", "localhost"):
+        assert load_settings({"GOSSAMER_HOST": host}).host == host
+
+
+def test_faults_between_settings_are_all_listed_too():
+    faults = faults_of({"GOSSAMER_HOST": "0.0.0.0", "GOSSAMER_MAX_WAITING_TOKENS": "100"})
+    assert [fault.partition(":")[0] for fault in faults] == ["GOSSAMER_MAX_SOURCE_TOKENS", "GOSSAMER_HOST"]
+
+
+def test_lists_are_parted_by_commas_or_written_as_lists_in_the_file(tmp_path):
+    settings = load_settings({"GOSSAMER_TRUSTED_PROXIES": "10.0.0.0/8, ::1", "GOSSAMER_CORS_ORIGINS": "https://a.org,"})
+    assert (settings.trusted_proxies, settings.cors_origins) == (("10.0.0.0/8", "::1"), ("https://a.org",))
+    environ = write(tmp_path, 'cors_origins = ["*"]\nkeys_file = "keys.json"')
+    assert load_settings(environ).cors_origins == ("*",)
+    assert load_settings(environ).keys_file == tmp_path / "keys.json"
+
+
+def test_no_fault_shows_a_secret():
+    (fault,) = faults_of({"GOSSAMER_LIMITS_STORAGE": "mysql://me:hunter2@db"})
+    assert "hunter2" not in fault
+    assert "redis://" in fault
+    settings = load_settings({"GOSSAMER_LIMITS_STORAGE": "redis://me:hunter2@db"})
+    assert "hunter2" not in repr(settings) + str(settings) + str(settings.model_dump())
 
 
 def test_the_process_environment_is_not_read_by_the_class(monkeypatch):
@@ -130,5 +170,7 @@ def test_docs_list_every_setting_with_its_default_and_no_other():
     assert documented.keys() == {name.upper() for name in Settings.model_fields}
     for name, default in documented.items():
         value = Settings.model_fields[name.lower()].default
+        value = value.get_secret_value() if isinstance(value, SecretStr) else value
+        value = str(value).lower() if isinstance(value, bool) else value
         shown = "none" if value in (None, ()) else f"`{value}`"
         assert default.strip() == shown, name

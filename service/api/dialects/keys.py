@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from starlette.requests import Request
 
+from service.api.auth import Gate, presented_key
 from service.api.dialects.fields import Fields
 
 _DEEPL_SCHEME = "deepl-auth-key"
@@ -22,5 +23,15 @@ def deepl_key(request: Request, fields: Fields) -> str | None:
     return fields.text("auth_key")
 
 
-async def admit(_request: Request, _key: str | None) -> None:
-    """Decides about a key. This server has no keys: any will do, and so will none."""
+async def admit(request: Request, key: str | None) -> None:
+    """Lets a request in that is about translating; a key in the headers that all routes know will do as well.
+
+    Raises:
+        Unauthenticated: A key is needed.
+        Forbidden: The key is good for something else.
+        RateLimited: The client has to wait.
+    """
+    gate: Gate = request.app.state.services.gate
+    await gate.admit(
+        "translate", key or presented_key(request.headers), request.client.host if request.client else None
+    )

@@ -109,8 +109,8 @@ async def frontend_settings(services: ServicesDep) -> Response:
             # In characters, so that every text of so many is taken whatever its script.
             "charLimit": services.settings.max_text_bytes // _BYTES_PER_CHARACTER,
             "frontendTimeout": 500,  # milliseconds after the last key until a page translates
-            "apiKeys": False,
-            "keyRequired": False,
+            "apiKeys": services.gate.needs_key,
+            "keyRequired": services.gate.needs_key,
             "suggestions": False,
             "filesTranslation": False,
             "supportedFilesFormat": [],
