@@ -21,7 +21,7 @@ from model.config import TransformerConfig
 from model.maps import merge_words
 from model.selection import Selection, SelectionError, TraceError
 from model.tokenizer import TextTokenizer
-from model.trace import Measure, Replay, replay
+from model.trace import Measure, Replay, replay_batch
 from model.transformer import Transformer
 from model.words import TokenText, Word, decode_with_spans
 
@@ -76,6 +76,11 @@ class AlignmentRecipe:
             raise RecipeError("heads is empty; it must name at least one (layer, head)")
         if not 0.0 <= self.threshold <= 1.0:
             raise RecipeError(f"threshold is {self.threshold}; it must be from 0 to 1")
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """The layers that its heads are in, each once."""
+        return tuple(sorted({layer for layer, _ in self.heads}))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -208,18 +213,17 @@ def replay_for(
     model: Transformer, source_ids: Sequence[int], target_ids: Sequence[int], recipe: AlignmentRecipe
 ) -> Replay:
     """A replay that holds what a recipe needs, and the row that has read the last token."""
+    return replays_for(model, [(source_ids, target_ids)], recipe)[0]
+
+
+def replays_for(
+    model: Transformer, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], recipe: AlignmentRecipe
+) -> list[Replay]:
+    """As :func:`replay_for`, for several pairs in one pass."""
     recipe.fitting(model.config)
-    layers = tuple(sorted({layer for layer, _ in recipe.heads}))
-    selection = Selection({"cross": layers}, tuple(range(model.config.num_heads)))
-    return replay(
-        model,
-        source_ids,
-        target_ids,
-        selection=selection,
-        measure=recipe.measure,
-        logits=False,
-        memory=False,
-        open_end=True,
+    selection = Selection({"cross": recipe.layers}, tuple(range(model.config.num_heads)))
+    return replay_batch(
+        model, pairs, selection=selection, measure=recipe.measure, logits=False, memory=False, open_end=True
     )
 
 

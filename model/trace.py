@@ -261,6 +261,8 @@ class Replay:
         logits: (T, V) float32; None when not asked for.
         memory: The encoder's output (S, M) float32; None when not asked for.
         precision: ``int8``, ``float32``, ``bfloat16`` or ``float16``.
+        cross_norms: ``value_norm`` of every head of the cross-attention layers asked for, whatever ``measure`` is;
+            (layers, H, T, S). None when not asked for.
     """
 
     source_ids: tuple[int, ...]
@@ -274,6 +276,7 @@ class Replay:
     logits: Floats | None
     memory: Floats | None
     precision: str
+    cross_norms: Floats | None = None
 
     def maps(self, kind: Kind) -> Floats:
         """The maps of one kind.
@@ -299,6 +302,7 @@ def replay(
     logits: bool = True,
     memory: bool = True,
     open_end: bool = False,
+    norm_layers: Sequence[int] = (),
 ) -> Replay:
     """Read one pair again.
 
@@ -313,6 +317,7 @@ def replay(
         memory: Also return the encoder's output.
         open_end: One row more, which has read the last target token: for what might come next, and for alignment by
             input token. Without it the last token is only predicted.
+        norm_layers: Cross-attention layers of which ``cross_norms`` is kept, too.
 
     Raises:
         TraceError: For an empty source, or no decoder row, or a model in training mode.
@@ -320,6 +325,7 @@ def replay(
     """
     pairs = [(source_ids, target_ids)]
     options: dict[str, Any] = {"measure": measure, "logits": logits, "memory": memory, "open_end": open_end}
+    options["norm_layers"] = norm_layers
     return replay_batch(model, pairs, selection=selection, **options)[0]
 
 
@@ -333,6 +339,7 @@ def replay_batch(
     logits: bool = True,
     memory: bool = True,
     open_end: bool = False,
+    norm_layers: Sequence[int] = (),
 ) -> list[Replay]:
     """As :func:`replay`, for several pairs in one pass; each result is cut to its own lengths.
 
@@ -346,12 +353,15 @@ def replay_batch(
     inputs = [decoder_inputs(model, source, target, open_end) for source, target in pairs]
     batch = _Batch.of(model, [list(source) for source, _ in pairs], inputs)
     found: dict[Kind, dict[int, Tensor]] = {kind: {} for kind in KINDS}
+    norms: dict[int, Tensor] = {}
 
     def keep(kind: Kind, index: int, trace: AttentionTrace, out: Linear) -> None:
         if index in selection.layers.get(kind, ()):
             found[kind][index] = _measured(trace, measure, out)[:, list(selection.heads)]
+        if kind == "cross" and index in norm_layers:
+            norms[index] = trace.value_norms(out)
 
-    needs_decoder = logits or "decoder" in selection.layers or "cross" in selection.layers
+    needs_decoder = logits or bool(norm_layers) or "decoder" in selection.layers or "cross" in selection.layers
     encoder_depth = model.config.num_encoder_layers if needs_decoder or memory else _last(selection, "encoder") + 1
     hidden = model.source_embedding(batch.source)
     for index, layer in zip(range(encoder_depth), _trace_encoder(model, hidden, batch.mask), strict=False):
@@ -361,7 +371,7 @@ def replay_batch(
 
     all_logits: Tensor | None = None
     if needs_decoder:
-        last = max(_last(selection, "decoder"), _last(selection, "cross"))
+        last = max(_last(selection, "decoder"), _last(selection, "cross"), *norm_layers)
         decoder_depth = model.config.num_decoder_layers if logits else last + 1
         hidden = model.target_embedding(batch.inputs)
         layers = _trace_decoder(model, hidden, encoded, batch.mask)
@@ -375,6 +385,7 @@ def replay_batch(
             all_logits = model.logits(hidden if model.decoder.norm is None else model.decoder.norm(hidden))
 
     stacked = {kind: torch.stack([found[kind][index] for index in selection.layers[kind]]) for kind in selection.layers}
+    stacked_norms = torch.stack([norms[index] for index in norm_layers]) if norm_layers else None
     results = []
     for row, (source, target) in enumerate(pairs):
         sizes = {"source": len(source), "target": len(inputs[row])}
@@ -390,6 +401,9 @@ def replay_batch(
                 selection=selection,
                 measure=measure,
                 **maps,
+                cross_norms=None
+                if stacked_norms is None
+                else to_numpy(stacked_norms[:, row, :, : sizes["target"], : sizes["source"]]),
                 logits=None if all_logits is None else to_numpy(all_logits[row, : sizes["target"]]),
                 memory=to_numpy(encoded[row, : sizes["source"]]) if memory else None,
                 precision=precision(model),

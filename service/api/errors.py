@@ -124,9 +124,10 @@ class InspectionTooLarge(ApiError):
     """
 
     def __init__(self, error: TooLarge, body: Mapping[str, Any]) -> None:
+        """Takes over an error, and the request, of which one that fits is made; an empty one makes none."""
         super().__init__(str(error))
         self.extensions: dict[str, Any] = {f"needed_{error.unit}": error.needed, f"limit_{error.unit}": error.limit}
-        if error.nearest is not None:
+        if error.nearest is not None and body:
             self.extensions["nearest"] = {
                 "says": error.nearest.says,
                 "accept": error.nearest.accept,

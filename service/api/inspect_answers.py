@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from model.tokenizer import TextTokenizer
+from service.api.inspect_fields import MapFields
 from service.api.inspect_schemas import MapsRequest, TraceRequest
 from service.engine.inspection import CheckResult, ModelFacts, NextResult, ScoreResult, SegmentAlignment, StationResult
 from service.engine.interface import ModelInfo
@@ -144,7 +145,20 @@ def checks(results: Sequence[CheckResult]) -> list[dict[str, Any]]:
 
 def attention(found: Found, body: MapsRequest, done: CapturedMaps, format_: Format) -> bytes:
     """The maps in a format; pictures have their own function."""
-    answer = common(found) | {
+    answer = common(found) | maps(found, body, done, with_values=format_ == "json")
+    if format_ == "csv":
+        layers = {kind: _layer_names(body, chosen) for kind, chosen in done.layers.items()}
+        shown = [(part.pair, part.maps) for part in done.pairs.values()]
+        return csv_bytes(shown, layers, _head_names(body, done.heads), body.decimals)
+    if format_ == "json":
+        return orjson.dumps(answer)
+    tensors = {f"segments.{index}.{item.kind}": item.values for index, part in done.pairs.items() for item in part.maps}
+    return safetensors_bytes(tensors, orjson.dumps(answer))
+
+
+def maps(found: Found, body: MapFields, done: CapturedMaps, *, with_values: bool) -> dict[str, Any]:
+    """The maps of every segment, and what they are."""
+    return {
         "axes": AXES,
         "measure": body.measure,
         "aggregate": body.aggregate,
@@ -155,19 +169,11 @@ def attention(found: Found, body: MapsRequest, done: CapturedMaps, format_: Form
         "dtype": body.dtype,
         "selected": {"layers": done.layers, "heads": done.heads},
         "segments": [
-            segment(found, pair) | captured(done.pairs.get(pair.index), body.decimals, format_ == "json")
+            segment(found, pair) | captured(done.pairs.get(pair.index), body.decimals, with_values)
             for pair in found.pairs
         ],
         "num_bytes": done.num_bytes,
     }
-    if format_ == "csv":
-        layers = {kind: _layer_names(body, chosen) for kind, chosen in done.layers.items()}
-        shown = [(part.pair, part.maps) for part in done.pairs.values()]
-        return csv_bytes(shown, layers, _head_names(body, done.heads), body.decimals)
-    if format_ == "json":
-        return orjson.dumps(answer)
-    tensors = {f"segments.{index}.{item.kind}": item.values for index, part in done.pairs.items() for item in part.maps}
-    return safetensors_bytes(tensors, orjson.dumps(answer))
 
 
 def captured(part: CapturedPair | None, decimals: int | None, with_values: bool) -> dict[str, Any]:
@@ -258,13 +264,17 @@ def estimate(found: Estimate, revision: str) -> dict[str, Any]:
 
 def alignment(found: Found, done: Mapping[int, SegmentAlignment], recipe: Mapping[str, Any]) -> bytes:
     """The links of every segment that was aligned."""
-    answer = common(found) | {
+    return orjson.dumps(common(found) | aligned(found, done, recipe))
+
+
+def aligned(found: Found, done: Mapping[int, SegmentAlignment], recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """The links of every segment, and how they were found."""
+    return {
         "recipe": recipe,
         "segments": [
             segment(found, pair) | (links(pair, done[pair.index]) if pair.index in done else {}) for pair in found.pairs
         ],
     }
-    return orjson.dumps(answer)
 
 
 def links(pair: Pair, done: SegmentAlignment) -> dict[str, Any]:

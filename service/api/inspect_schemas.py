@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
-from pydantic_core import PydanticCustomError
+from pydantic import BeforeValidator, Field
 
-from model.selection import KINDS, Kind
+from model.selection import Kind
+from service.api.inspect_fields import (
+    LARGEST,
+    Decimals,
+    Ids,
+    Index,
+    Indices,
+    KindList,
+    MapFields,
+    Segments,
+    Strict,
+    field_error,
+    is_int,
+    number,
+)
 from service.api.schemas import Decoding
 from service.inspection.colours import Cmap, Scale, Theme
-from service.inspection.maps import Aggregate, Bounds, Dtype, Granularity, MapOptions, Measure, Over, Special
 from service.inspection.values import Arrays
 
 STATIONS = (
@@ -41,110 +52,26 @@ Activation = Literal["relu", "gelu", "swish"]
 Method = Literal["argmax", "threshold", "intersection"]
 
 
-def _error(at: str, given: object, allowed: str) -> PydanticCustomError:
-    return PydanticCustomError("field", "not allowed", {"at": at, "given": given, "allowed": allowed})
-
-
-def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _check_indices(value: object) -> object:
-    """What `model.selection.select_indices` may be given; it looks at the rest."""
-    allowed = 'an index, a range such as "0-2", a list of them, or "all"'
-    if _is_int(value) or isinstance(value, str):
-        return value
-    if not isinstance(value, list):
-        raise _error("", value, allowed)
-    for index, item in enumerate(value):
-        if not _is_int(item) and not isinstance(item, str):
-            raise _error(f"[{index}]", item, 'an index, or a range such as "0-2"')
-    return value
-
-
-def _check_kinds(value: object) -> object:
-    if not isinstance(value, list) or not value:
-        raise _error("", value, f"a list with at least one of {', '.join(KINDS)}")
-    for index, item in enumerate(value):
-        if item not in KINDS:
-            raise _error(f"[{index}]", item, f"one of {', '.join(KINDS)}")
-    return value
-
-
-def _check_slice(value: object) -> object:
-    is_slice = isinstance(value, list) and len(value) == 2 and all(end is None or _is_int(end) for end in value)
-    if not is_slice:
-        raise _error("", value, "[start, stop] of integers or null, as a slice of Python")
-    return tuple(value)  # type: ignore[arg-type]  # a list, as was just seen
-
-
-def _check_integers(value: object) -> object:
-    if not isinstance(value, list):
-        raise _error("", value, "a list of integers")
-    for index, item in enumerate(value):
-        if not _is_int(item):
-            raise _error(f"[{index}]", item, "an integer")
-    return value
-
-
-def _check_segments(value: object) -> object:
-    _check_integers(value)
-    if not value:
-        raise _error("", value, "at least one index of a segment")
-    return value
-
-
 def _check_stations(value: object) -> object:
     """Names and numbers, once each; `all` is all."""
     if value == "all":
         return list(STATIONS)
     if not isinstance(value, list) or not value:
-        raise _error("", value, f'"all", or a list with at least one of {", ".join(STATIONS)}')
+        raise field_error("", value, f'"all", or a list with at least one of {", ".join(STATIONS)}')
     chosen: dict[str, None] = {}
     for index, item in enumerate(value):
-        if _is_int(item) and 1 <= item <= len(STATIONS):
+        if is_int(item) and 1 <= item <= len(STATIONS):
             chosen[STATIONS[item - 1]] = None
         elif isinstance(item, str) and item in STATIONS:
             chosen[item] = None
         else:
-            raise _error(f"[{index}]", item, f"a number from 1 to {len(STATIONS)}, or one of {', '.join(STATIONS)}")
+            raise field_error(
+                f"[{index}]", item, f"a number from 1 to {len(STATIONS)}, or one of {', '.join(STATIONS)}"
+            )
     return list(chosen)
 
 
-def _number(lowest: float, highest: float, *, above: bool = False, integer: bool = False) -> BeforeValidator:
-    """One message about type and range."""
-
-    def check(value: object) -> object:
-        is_number = _is_int(value) or (isinstance(value, float) and not integer)
-        if value is not None and not (
-            is_number and (lowest < value if above else lowest <= value) and value <= highest  # type: ignore[operator]
-        ):
-            kind = "an integer" if integer else "a number"
-            bounds = f"above {lowest:g} and at most {highest:g}" if above else f"from {lowest:g} to {highest:g}"
-            raise _error("", value, f"{kind} {bounds}")
-        return value
-
-    return BeforeValidator(check)
-
-
-_LARGEST = 10**9
-
-Indices = Annotated[int | str | list[int | str], BeforeValidator(_check_indices)]
-KindList = Annotated[list[Kind], BeforeValidator(_check_kinds)]
-Slice = Annotated[Bounds, BeforeValidator(lambda value: None if value is None else _check_slice(value))]
-Ids = Annotated[list[int], BeforeValidator(_check_integers)]
-Segments = Annotated[list[int], BeforeValidator(_check_segments)]
-Index = Annotated[int, _number(-_LARGEST, _LARGEST, integer=True)]
-Decimals = Annotated[int | None, _number(0, 9, integer=True)]
-
-
-class _Strict(BaseModel):
-    """Nothing is converted, and nothing unknown is let through."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, populate_by_name=False)
-
-
-class TextRequest(_Strict):
+class TextRequest(Strict):
     """A text, and the model that reads it."""
 
     text: str = Field(description="The text whose reading is looked into.")
@@ -178,54 +105,13 @@ class PairRequest(ForcedRequest):
     )
     prefix_ids: Ids | None = Field(default=None, description="The same as token ids.")
     decoding: Decoding = Field(default=Decoding(), description="How to search, as in translating.")
-    hypothesis: Annotated[int, _number(0, 15, integer=True)] = Field(
+    hypothesis: Annotated[int, number(0, 15, integer=True)] = Field(
         default=0, description="Which hypothesis of the beam, 0 for the best."
     )
 
 
-class MapsRequest(PairRequest):
+class MapsRequest(PairRequest, MapFields):
     """Which maps of a pair."""
-
-    kinds: KindList = Field(default=list(KINDS), description="`encoder`, `decoder` (self-attention), `cross`.")
-    layers: Indices = Field(
-        default="all", description='Zero-based; an index, a range "0-2", a list, or "all". -1 is the last.'
-    )
-    heads: Indices = Field(default="all", description="As `layers`.")
-    aggregate: Aggregate = Field(
-        default="none", description="`mean` or `max` of what `aggregate_over` says, or attention `rollout`."
-    )
-    aggregate_over: Over = Field(default="heads", description="`heads`, `layers` or `both`.")
-    measure: Measure = Field(
-        default="weights", description="`weights`; `scores`, before the softmax; `value_norm`, of the weighted values."
-    )
-    granularity: Granularity = Field(
-        default="token", description="`token`, or `word`: sum over keys, mean over queries."
-    )
-    special: Special = Field(
-        default="keep", description="Start and end of sentence: `keep`, `hide`, or hide and `renormalise` the rest."
-    )
-    query: Slice = Field(default=None, description="[start, stop] of the rows shown.")
-    key: Slice = Field(default=None, description="[start, stop] of the columns shown.")
-    decimals: Decimals = Field(default=None, description="Round numbers in JSON and CSV to so many places, 0 to 9.")
-    dtype: Dtype = Field(default="f32", description="`f32`, `f16`, or `u8`: 255 times the weight, rounded.")
-
-    def options(self, segments: Sequence[int] | None) -> MapOptions:
-        """The same for whoever captures."""
-        return MapOptions(
-            kinds=tuple(self.kinds),
-            layers=self.layers,
-            heads=self.heads,
-            aggregate=self.aggregate,
-            aggregate_over=self.aggregate_over,
-            measure=self.measure,
-            granularity=self.granularity,
-            special=self.special,
-            query=self.query,
-            key=self.key,
-            decimals=self.decimals,
-            dtype=self.dtype,
-            segments=None if segments is None else tuple(segments),
-        )
 
 
 class AttentionRequest(MapsRequest):
@@ -238,13 +124,13 @@ class HeatmapRequest(MapsRequest):
     """What the heatmaps take."""
 
     kinds: KindList = Field(default=["cross"], description="One of `encoder`, `decoder`, `cross`.")
-    segment: Annotated[int, _number(0, _LARGEST, integer=True)] = Field(default=0, description="Index of the segment.")
+    segment: Annotated[int, number(0, LARGEST, integer=True)] = Field(default=0, description="Index of the segment.")
     cmap: Cmap = Field(default="cividis", description="Colours: `cividis`, `viridis` or `grey`.")
     theme: Theme = Field(default="light", description="`light` or `dark`; 0 is always the quiet end of the colours.")
     scale: Scale = Field(
         default="unit", description="`unit` as it is, `row` by each row's largest, `gamma` lifts small weights."
     )
-    cell: Annotated[int | None, _number(1, 64, integer=True)] = Field(
+    cell: Annotated[int | None, number(1, 64, integer=True)] = Field(
         default=None, description="Pixels of a cell's side, 1 to 64."
     )
 
@@ -255,36 +141,36 @@ class AlignmentRequest(PairRequest):
     method: Method | None = Field(
         default=None, description="`argmax`, `threshold` or `intersection`; default the recipe's."
     )
-    threshold: Annotated[float | None, _number(0, 1)] = Field(default=None, description="Least score of a link.")
+    threshold: Annotated[float | None, number(0, 1)] = Field(default=None, description="Least score of a link.")
     layer: Index | None = Field(default=None, description="A layer of cross-attention instead of the recipe's heads.")
     heads: Indices | None = Field(default=None, description="Heads of that layer, or of every layer; default all.")
     segments: Segments | None = Field(default=None, description="Indices of the segments to align; default all.")
 
 
-class WhatIf(_Strict):
+class WhatIf(Strict):
     """Questions that the model was not asked; the answers are marked."""
 
-    temperature: Annotated[float | None, _number(0, 1000, above=True)] = Field(
+    temperature: Annotated[float | None, number(0, 1000, above=True)] = Field(
         default=None, description="Station 6: divides the scores."
     )
-    d_k: Annotated[int | None, _number(1, 10**6, integer=True)] = Field(
+    d_k: Annotated[int | None, number(1, 10**6, integer=True)] = Field(
         default=None, description="Station 6: another width under the root."
     )
-    alpha: Annotated[float | None, _number(-100, 100)] = Field(
+    alpha: Annotated[float | None, number(-100, 100)] = Field(
         default=None, description="Station 9: a factor on what the sublayer adds."
     )
     activation: Activation | None = Field(default=None, description="Station 10: `relu`, `gelu` or `swish`.")
     text: str | None = Field(default=None, description="Station 12: another source to read.")
 
 
-class Sampling(_Strict):
+class Sampling(Strict):
     """Station 13: what a search that draws would do."""
 
-    temperature: Annotated[float | None, _number(0, 100)] = Field(default=None, description="0 to 100; default 1.")
-    top_k: Annotated[int | None, _number(1, _LARGEST, integer=True)] = Field(
+    temperature: Annotated[float | None, number(0, 100)] = Field(default=None, description="0 to 100; default 1.")
+    top_k: Annotated[int | None, number(1, LARGEST, integer=True)] = Field(
         default=None, description="Draw from the k most probable tokens only."
     )
-    top_p: Annotated[float | None, _number(0, 1, above=True)] = Field(
+    top_p: Annotated[float | None, number(0, 1, above=True)] = Field(
         default=None, description="Draw from the most probable tokens that hold this mass."
     )
 
@@ -297,7 +183,7 @@ class TraceRequest(PairRequest):
         BeforeValidator(_check_stations),
         Field(description='Names or numbers of stations, or "all", the default.'),
     ] = list(STATIONS)
-    segment: Annotated[int, _number(0, _LARGEST, integer=True)] = Field(default=0, description="Index of the segment.")
+    segment: Annotated[int, number(0, LARGEST, integer=True)] = Field(default=0, description="Index of the segment.")
     kind: Kind = Field(
         default="encoder", description="Of attention. Stations about one side take the decoder for the other two."
     )
@@ -305,15 +191,15 @@ class TraceRequest(PairRequest):
     head: Index = Field(default=0, description="Likewise.")
     position: Index = Field(default=0, description="Token, query or step; likewise.")
     compared_position: Index = Field(default=-1, description="Station 2: the other token.")
-    count: Annotated[int | None, _number(1, MAX_COUNT, integer=True)] = Field(
+    count: Annotated[int | None, number(1, MAX_COUNT, integer=True)] = Field(
         default=None, description="Station 3: how many positions are shown; default the sentence's."
     )
     sublayer: Sublayer = Field(default="attention", description="Station 9: `attention`, `cross` or `ffn`.")
-    top_k: Annotated[int, _number(1, MAX_CANDIDATES, integer=True)] = Field(
+    top_k: Annotated[int, number(1, MAX_CANDIDATES, integer=True)] = Field(
         default=8, description="How many nearest, strongest or most probable ones are named."
     )
-    label_smoothing: Annotated[float, _number(0, 0.999)] = Field(default=0.0, description="Station 14.")
-    length_penalty: Annotated[float | None, _number(-10, 10)] = Field(
+    label_smoothing: Annotated[float, number(0, 0.999)] = Field(default=0.0, description="Station 14.")
+    length_penalty: Annotated[float | None, number(-10, 10)] = Field(
         default=None, description="Station 13; default that of the search, else 1."
     )
     open_end: bool = Field(default=False, description="One decoder row more, which has read the last token.")
@@ -347,7 +233,7 @@ class TraceRequest(PairRequest):
 class ScoreRequest(ForcedRequest):
     """What `POST /v1/score` takes; a target is required."""
 
-    label_smoothing: Annotated[float, _number(0, 0.999)] = Field(
+    label_smoothing: Annotated[float, number(0, 0.999)] = Field(
         default=0.0, description="e of the label-smoothed loss."
     )
 
@@ -357,11 +243,11 @@ class NextRequest(TextRequest):
 
     prefix: str | None = Field(default=None, description="What has been written; default nothing.")
     prefix_ids: Ids | None = Field(default=None, description="The same as token ids.")
-    num_candidates: Annotated[int, _number(1, MAX_CANDIDATES, integer=True)] = Field(
+    num_candidates: Annotated[int, number(1, MAX_CANDIDATES, integer=True)] = Field(
         default=10, description=f"How many are named, 1 to {MAX_CANDIDATES}."
     )
-    temperature: Annotated[float, _number(0, 100)] = Field(
+    temperature: Annotated[float, number(0, 100)] = Field(
         default=1.0, description="Shapes `processed_probability` alone; 0 is greedy."
     )
-    top_k: Annotated[int | None, _number(1, _LARGEST, integer=True)] = Field(default=None, description="Likewise.")
-    top_p: Annotated[float | None, _number(0, 1, above=True)] = Field(default=None, description="Likewise.")
+    top_k: Annotated[int | None, number(1, LARGEST, integer=True)] = Field(default=None, description="Likewise.")
+    top_p: Annotated[float | None, number(0, 1, above=True)] = Field(default=None, description="Likewise.")

@@ -9,8 +9,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 from model.decoding import MAX_BEAM_SIZE, DecodingOptions
+from service.api.inspect_fields import MapFields
 
-ReturnPart = Literal["segments", "scores", "tokens"]
+ReturnPart = Literal["segments", "scores", "tokens", "alignment"]
 
 
 def _check_text(value: object) -> object:
@@ -129,9 +130,13 @@ class TranslateRequest(_Strict):
         BeforeValidator(_check_return),
         Field(
             alias="return",
-            description="More about each translation: `segments`, with `scores`, with `tokens` (implies segments).",
+            description="More about each translation: `segments`, with `scores`, with `tokens` (implies segments); "
+            "`alignment` of words.",
         ),
     ] = []
+    attention: MapFields | None = Field(
+        default=None, description="Attention maps beside the translation; fields as in /v1/attention."
+    )
     deadline_seconds: float | None = Field(
         default=None, description="Give up after this time; above 0, at most the server's request timeout, the default."
     )
@@ -267,6 +272,8 @@ class TextAnswer(BaseModel):
     score: float | None = Field(default=None, description="Mean log-probability of a target token.")
     alternatives: list[str] | None = Field(default=None, description="The next best, if `num_hypotheses` is above 1.")
     segments: list[Segment] | None = None
+    attention: dict[str, Any] | None = Field(default=None, description="As /v1/attention gives it, if asked for.")
+    alignment: dict[str, Any] | None = Field(default=None, description="As /v1/alignment gives it, if asked for.")
 
 
 class Usage(BaseModel):

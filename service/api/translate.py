@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Request
 from starlette.responses import Response
@@ -16,6 +16,7 @@ from service.api import schemas
 from service.api.deps import Services, ServicesDep
 from service.api.docs import problems
 from service.api.errors import InvalidField, TextTooLarge, TooManyTexts, problem_of
+from service.api.inspect_translate import check_inside, inside, wants_inside
 from service.api.middleware import outcome_of
 from service.api.requests import JsonRoute, while_connected
 from service.api.responses import EventStream, JsonResponse, encode_event
@@ -118,13 +119,23 @@ async def translate(
     """
     started = time.monotonic()
     job = await _job(body, services, started)
+    if wants_inside(body):
+        check_inside(body, job, services)
     if body.stream:
         events = services.translator.stream(job)
         # Refusals come with the first event: they still get a status of their own.
         first = await while_connected(request, anext(events))
         return EventStream(_encoded(events, first, body, job, services, started, request))
-    translation = await while_connected(request, services.translator.translate(job))
-    return JsonResponse(_answer(translation, body, job, services, started))
+
+    async def work() -> tuple[Translation, list[dict[str, Any]]]:
+        translation = await services.translator.translate(job)
+        return translation, await inside(body, job, translation, services) if wants_inside(body) else []
+
+    translation, insides = await while_connected(request, work())
+    answer = _answer(translation, body, job, services, started)
+    for text, fields in zip(answer.translations, insides, strict=False):
+        text.attention, text.alignment = fields.get("attention"), fields.get("alignment")
+    return JsonResponse(answer)
 
 
 @router.post(
@@ -188,6 +199,7 @@ async def _job(body: schemas.TranslateRequest, services: Services, started: floa
     options = body.decoding.options(default_beam_size)
     is_auto = body.source is not None and body.source.lower() == "auto"
     texts, with_log_probs = body.texts, bool({"scores", "tokens"} & set(body.return_))
+    with_log_probs = with_log_probs or body.attention is not None  # the replay is compared with them
     if is_auto:
         models, detections = await translator.detect_models(texts, model=body.model, target=body.target)
     else:

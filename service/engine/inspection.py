@@ -86,10 +86,12 @@ class Capture:
     Attributes:
         maps: [layer][head][query][key] of each kind that was asked for; -inf where a score is forbidden.
         checks: About the maps.
+        alignment: By the model's recipe, from the same pass; None where it was not asked for.
     """
 
     maps: Mapping[Kind, Floats]
     checks: tuple[CheckResult, ...]
+    alignment: SegmentAlignment | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,7 @@ class CaptureRequest:
         measure: `weights`, `scores` or `value_norm`.
         rollout: Through all layers up to each selected one, instead of the maps themselves.
         log_probs: What the search said of each target token, to be compared; None where there was no search.
+        texts: Of source and target, where an alignment is wanted, too.
     """
 
     source_ids: tuple[int, ...]
@@ -111,6 +114,7 @@ class CaptureRequest:
     measure: str = "weights"
     rollout: bool = False
     log_probs: tuple[float, ...] | None = None
+    texts: tuple[TokenText, TokenText] | None = None
 
 
 @dataclass(frozen=True, slots=True)

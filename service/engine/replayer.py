@@ -18,10 +18,11 @@ from model.alignment import (
     AlignmentRecipe,
     align_replay,
     recipe_matrix,
-    replay_for,
+    replays_for,
     stored_recipe,
 )
 from model.checkpoint import Checkpoint
+from model.config import TransformerConfig
 from model.generation import forbidden_outputs
 from model.linear import Linear
 from model.maps import CrossRollout, cross_rollout, rollout
@@ -48,6 +49,9 @@ from service.engine.inspection import (
     WordLink,
 )
 
+_MAX_BATCH_TOKENS = 1_024
+"""Padded tokens on the longer side of pairs that are aligned in one pass."""
+
 
 class ModelReplayer:
     """Replays on checkpoints.
@@ -68,23 +72,32 @@ class ModelReplayer:
 
     def capture(self, model: str, request: CaptureRequest) -> Capture:
         """Replays a pair and keeps maps; one pass, whatever is asked for."""
-        checkpoint = self._checkpoints[model]
+        checkpoint, recipe = self._checkpoints[model], self._recipes[model]
         wanted = request.selection
         compares = request.log_probs is not None and bool({"decoder", "cross"} & set(wanted.layers))
+        by_norms = request.texts is not None and recipe.measure != request.measure
         found = replay(
             checkpoint.model,
             request.source_ids,
             request.target_ids,
-            selection=_through_all_layers(checkpoint, wanted) if request.rollout else wanted,
+            selection=_widened(checkpoint.config, request, None if request.texts is None or by_norms else recipe),
             measure=cast(Measure, request.measure),
             logits=compares,
             memory=False,
+            open_end=request.texts is not None,
+            norm_layers=recipe.layers if by_norms else (),
         )
-        maps = {kind: found.maps(kind) for kind in wanted.layers}
+        alignment = None
+        if request.texts is not None:
+            looked_at = _with_norms(found, recipe, checkpoint.config) if by_norms else found
+            source, target = request.texts
+            alignment = _segment_alignment(align_replay(looked_at, source, target, recipe), looked_at, source, target)
+            found = _without_open_end(found)
         checks = _map_checks(found, request)
         if compares:
             checks.append(_same_log_probs(checkpoint, found, request))
-        return Capture(_rolled_out(found, wanted) if request.rollout else maps, tuple(checks))
+        maps = _rolled_out(found, wanted) if request.rollout else _chosen(found, wanted)
+        return Capture(maps, tuple(checks), alignment)
 
     def stations(self, model: str, request: StationRequest) -> list[StationResult]:
         """Replays a pair and opens stations."""
@@ -123,13 +136,17 @@ class ModelReplayer:
         """Aligns pairs by the model's recipe, or by another one."""
         checkpoint = self._checkpoints[model]
         followed = self._recipes[model] if recipe is None else AlignmentRecipe.from_dict(recipe)
-        results = []
-        for pair in pairs:
-            target = pair.target or decode_with_spans(checkpoint.tokenizer, pair.target_ids)
-            found = replay_for(checkpoint.model, pair.source_ids, pair.target_ids, followed)
-            alignment = align_replay(found, pair.source, target, followed)
-            results.append(_segment_alignment(alignment, found, pair.source, target))
-        return results
+        results: dict[int, SegmentAlignment] = {}
+        for batch in _batches(pairs):
+            replays = replays_for(
+                checkpoint.model, [(pairs[index].source_ids, pairs[index].target_ids) for index in batch], followed
+            )
+            for index, found in zip(batch, replays, strict=True):
+                source = pairs[index].source
+                target = pairs[index].target or decode_with_spans(checkpoint.tokenizer, found.target_ids)
+                alignment = align_replay(found, source, target, followed)
+                results[index] = _segment_alignment(alignment, found, source, target)
+        return [results[index] for index in range(len(pairs))]
 
     def score(
         self, model: str, source_ids: Sequence[int], target_ids: Sequence[int], label_smoothing: float
@@ -200,11 +217,58 @@ def _token_links(found: Replay, recipe: AlignmentRecipe, source: TokenText, targ
     )
 
 
-def _through_all_layers(checkpoint: Checkpoint, wanted: Selection) -> Selection:
-    """What a rollout to the wanted layers needs: every head of every layer, and for the target's side every kind."""
-    config = checkpoint.config
-    kinds = KINDS if "cross" in wanted.layers else tuple(wanted.layers)
-    return Selection.of(config, kinds)
+def _batches(pairs: Sequence[AlignmentPair]) -> list[list[int]]:
+    """Indices of pairs that are read together: of like length, and not too many at once."""
+    batches: list[list[int]] = []
+    longest = 0
+    for index in sorted(range(len(pairs)), key=lambda index: len(pairs[index].source_ids), reverse=True):
+        size = max(len(pairs[index].source_ids), len(pairs[index].target_ids))
+        if not batches or (len(batches[-1]) + 1) * max(longest, size) > _MAX_BATCH_TOKENS:
+            batches.append([])
+            longest = 0
+        batches[-1].append(index)
+        longest = max(longest, size)
+    return batches
+
+
+def _widened(config: TransformerConfig, request: CaptureRequest, recipe: AlignmentRecipe | None) -> Selection:
+    """What one pass must keep: for a rollout every head of every layer, for an alignment those of its recipe."""
+    wanted = request.selection
+    if request.rollout:
+        return Selection.of(config, KINDS if "cross" in wanted.layers else tuple(wanted.layers))
+    if recipe is None:
+        return wanted
+    layers = dict(wanted.layers)
+    layers["cross"] = tuple(sorted({*layers.get("cross", ()), *recipe.layers}))
+    return Selection(layers, tuple(range(config.num_heads)))
+
+
+def _chosen(found: Replay, wanted: Selection) -> dict[Kind, Floats]:
+    """The wanted maps among those that were kept."""
+    kept = found.selection
+    heads = [kept.heads.index(head) for head in wanted.heads]
+    return {
+        kind: found.maps(kind)[[kept.layers[kind].index(layer) for layer in layers]][:, heads]
+        for kind, layers in wanted.layers.items()
+    }
+
+
+def _with_norms(found: Replay, recipe: AlignmentRecipe, config: TransformerConfig) -> Replay:
+    """The replay as if it had measured what the recipe looks at."""
+    selection = Selection({"cross": recipe.layers}, tuple(range(config.num_heads)))
+    return dataclasses.replace(found, measure="value_norm", cross=found.cross_norms, selection=selection)
+
+
+def _without_open_end(found: Replay) -> Replay:
+    """The replay without the row that has read the last token."""
+    num_rows = len(found.target_ids)
+    return dataclasses.replace(
+        found,
+        input_ids=found.input_ids[:num_rows],
+        decoder=None if found.decoder is None else found.decoder[:, :, :num_rows, :num_rows],
+        cross=None if found.cross is None else found.cross[:, :, :num_rows],
+        logits=None if found.logits is None else found.logits[:num_rows],
+    )
 
 
 def _rolled_out(found: Replay, wanted: Selection) -> dict[Kind, Floats]:

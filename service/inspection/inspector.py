@@ -43,7 +43,7 @@ from service.inspection.maps import (
     sizes,
 )
 from service.inspection.pairs import Ask, Found, Pair, PairFinder
-from service.translator import Translator
+from service.translator import TextTranslation, Translator
 
 T = TypeVar("T")
 
@@ -185,19 +185,68 @@ class Inspector:
         inspection, _ = self._enabled()
         config = found.facts.config
         pairs = captured(found.pairs, options)
-        selection = options.selection(config)
         counted = check_budget(pairs, options, config, format_, max_tokens=self.max_tokens, max_bytes=self.max_bytes)
 
         def work(replayer: Replayer) -> T:
-            done = {}
-            for pair in pairs:
-                capture = replayer.capture(found.ask.model.name, capture_request(pair, options, config))
-                maps, checks = show(pair, options, capture)
-                done[pair.index] = CapturedPair(pair, tuple(maps), tuple(checks))
-            layers = {str(kind): chosen for kind, chosen in selection.layers.items()}
-            return render(CapturedMaps(layers, selection.heads, done, counted.num_bytes[options.dtype]))
+            return render(_captured(replayer, found, pairs, options, False, counted.num_bytes[options.dtype])[0])
 
         return await inspection.run(work, found.ask.deadline)
+
+    async def beside(
+        self,
+        parts: Sequence[tuple[Ask, TextTranslation]],
+        options: MapOptions | None,
+        with_alignment: bool,
+        render: Callable[[Found, CapturedMaps | None, Mapping[int, SegmentAlignment]], T],
+    ) -> list[T]:
+        """Looks into texts that were translated already, each segment in one replay.
+
+        Alignment alone is part of translating: it waits for nobody, and is not limited.
+
+        Args:
+            parts: Each text with what it became.
+            options: Which maps; None for none.
+            with_alignment: Whether words are aligned by the model's recipe.
+            render: Called for each text.
+
+        Raises:
+            InspectionBusy: Too many look inside at once, and maps are wanted.
+            TooLarge: Together they would be too large.
+        """
+        inspection, finder = self._enabled()
+        founds = [finder.of_translation(ask, text) for ask, text in parts]
+        if options is None:
+            return [render(found, None, await self._aligned(inspection, found)) for found in founds]
+        wanted = [captured(found.pairs, options) for found in founds]
+        counted = [
+            check_budget(
+                pairs, options, found.facts.config, "json", max_tokens=self.max_tokens, max_bytes=self.max_bytes
+            )
+            for found, pairs in zip(founds, wanted, strict=True)
+        ]
+        self._check_tokens([pair for pairs in wanted for pair in pairs])
+        needed = sum(each.of("json", options.dtype) for each in counted)
+        if needed > self.max_bytes:
+            raise TooManyBytes("the maps of all texts would have", needed, self.max_bytes, None)
+
+        def work(replayer: Replayer) -> list[T]:
+            return [
+                render(
+                    found, *_captured(replayer, found, pairs, options, with_alignment, each.num_bytes[options.dtype])
+                )
+                for found, pairs, each in zip(founds, wanted, counted, strict=True)
+            ]
+
+        return await inspection.run(work, parts[0][0].deadline)
+
+    async def _aligned(self, inspection: Inspection, found: Found) -> dict[int, SegmentAlignment]:
+        pairs = [pair for pair in found.pairs if pair.source is not None]
+        wanted = [
+            AlignmentPair(source.ids, source.text, target.ids, target.text)
+            for source, target, _ in (pair.sides for pair in pairs)
+        ]
+        done = await inspection.align(found.ask.model.name, wanted, found.ask.deadline)
+        return {pair.index: alignment for pair, alignment in zip(pairs, done, strict=True)}
 
     async def estimate(self, ask: Ask, options: MapOptions) -> Estimate:
         """What maps would weigh; nothing runs. Without a target as many rows as source tokens are assumed."""
@@ -331,6 +380,29 @@ class Inspector:
         if self._inspection is None or self._finder is None:
             raise InspectionDisabled
         return self._inspection, self._finder
+
+
+def _captured(
+    replayer: Replayer,
+    found: Found,
+    pairs: Sequence[Pair],
+    options: MapOptions,
+    with_alignment: bool,
+    num_bytes: int,
+) -> tuple[CapturedMaps, dict[int, SegmentAlignment]]:
+    """One replay for each segment; with its alignment from the same pass."""
+    config = found.facts.config
+    done: dict[int, CapturedPair] = {}
+    alignments: dict[int, SegmentAlignment] = {}
+    for pair in pairs:
+        capture = replayer.capture(found.ask.model.name, capture_request(pair, options, config, with_alignment))
+        maps, checks = show(pair, options, capture)
+        done[pair.index] = CapturedPair(pair, tuple(maps), tuple(checks))
+        if capture.alignment is not None:
+            alignments[pair.index] = capture.alignment
+    selection = options.selection(config)
+    layers = {str(kind): chosen for kind, chosen in selection.layers.items()}
+    return CapturedMaps(layers, selection.heads, done, num_bytes), alignments
 
 
 def _resolved(wish: StationWish, facts: ModelFacts, pair: Pair) -> dict[str, Any]:

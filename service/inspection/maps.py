@@ -330,7 +330,9 @@ def _axis(name: str, side: Side, options: MapOptions, bounds: Bounds) -> Axis:
     return Axis(name, words, tuple(shown[slice(*bounds)] if bounds is not None else shown))
 
 
-def capture_request(pair: Pair, options: MapOptions, config: TransformerConfig) -> CaptureRequest:
+def capture_request(
+    pair: Pair, options: MapOptions, config: TransformerConfig, with_alignment: bool = False
+) -> CaptureRequest:
     """What to replay."""
     source, target, _ = pair.sides
     return CaptureRequest(
@@ -340,6 +342,7 @@ def capture_request(pair: Pair, options: MapOptions, config: TransformerConfig) 
         measure=options.measure,
         rollout=options.aggregate == "rollout",
         log_probs=None if pair.hypothesis is None else pair.hypothesis.token_log_probs,
+        texts=(source.text, target.text) if with_alignment else None,
     )
 
 

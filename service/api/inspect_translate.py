@@ -1,0 +1,71 @@
+"""What a translation is asked beside its text: attention maps, and which words come from which."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from service.api import inspect_answers as answers
+from service.api import schemas
+from service.api.deps import Services
+from service.api.errors import InspectionTooLarge, InvalidField
+from service.engine.inspection import SegmentAlignment
+from service.inspection.errors import InvalidInspection, TooLarge
+from service.inspection.inspector import CapturedMaps
+from service.inspection.pairs import Ask, Found
+from service.translator import Job, Translation
+
+
+def wants_inside(body: schemas.TranslateRequest) -> bool:
+    """Whether anything but the translation is wanted."""
+    return body.attention is not None or "alignment" in body.return_
+
+
+def check_inside(body: schemas.TranslateRequest, job: Job, services: Services) -> None:
+    """Refuses before anything is translated.
+
+    Raises:
+        InvalidField: It is a stream, or the model has no such layer or head.
+        InspectionDisabled: Looking inside is turned off.
+        InspectionTooLarge: The texts alone have too many tokens.
+    """
+    if body.stream:
+        field = "attention" if body.attention is not None else "return"
+        given = True if body.attention is not None else "alignment"
+        raise InvalidField(field, given, "nothing of the inside in a stream; leave stream out, or ask /v1/attention")
+    for index, text in enumerate(job.texts):
+        model = job.model_of(index)
+        facts = services.inspector.facts(model)
+        if body.attention is not None:
+            try:
+                body.attention.options(None).selection(facts.config)
+                services.inspector.check_length(Ask(text, model))
+            except InvalidInspection as error:
+                raise InvalidField(f"attention.{error.field}", error.given, error.allowed) from error
+            except TooLarge as error:
+                raise InspectionTooLarge(error, {}) from error
+
+
+async def inside(
+    body: schemas.TranslateRequest, job: Job, translation: Translation, services: Services
+) -> list[dict[str, Any]]:
+    """The fields `attention` and `alignment` of each text; at most one replay for each segment."""
+    parts = [
+        (Ask(text, job.model_of(index), job.options, job.deadline), done)
+        for index, (text, done) in enumerate(zip(job.texts, translation.texts, strict=True))
+    ]
+    options = None if body.attention is None else body.attention.options(None)
+    with_alignment = "alignment" in body.return_
+
+    def render(found: Found, maps: CapturedMaps | None, alignments: Mapping[int, SegmentAlignment]) -> dict[str, Any]:
+        fields: dict[str, Any] = {}
+        if maps is not None and body.attention is not None:
+            fields["attention"] = answers.maps(found, body.attention, maps, with_values=True)
+        if with_alignment:
+            fields["alignment"] = answers.aligned(found, alignments, found.facts.recipe)
+        return fields
+
+    try:
+        return await services.inspector.beside(parts, options, with_alignment, render)
+    except TooLarge as error:
+        raise InspectionTooLarge(error, {}) from error
