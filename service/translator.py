@@ -4,17 +4,19 @@
     model = translator.find_model(source="en", target="fr")
     translation = await translator.translate(Job(("Good morning.",), model))
 
-Every segment of every text goes to the engine in one request, so they are decoded together; results are put back in
-order. This file knows nothing of HTTP, and nothing of torch.
+Every segment of every text goes to the engine in one request, so they are decoded together; what has to be tried again
+(`service/pipeline.py`) goes there together too. Results are put back in order. This file knows nothing of HTTP, and
+nothing of torch.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import math
 import time
 import uuid
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -24,13 +26,13 @@ from model.tokenizer import DecodeStream, Encoding, TextTokenizer
 from service.engine.errors import DeadlineExceeded, EngineError, EngineStopping, UnknownModel
 from service.engine.interface import Engine, ModelInfo
 from service.engine.request import (
+    EngineEvent,
     EngineRequest,
     RequestDoneEvent,
     RequestResult,
-    SequenceRequest,
-    SequenceResult,
     TokensEvent,
 )
+from service.pipeline import Outcome, Part, SegmentWork, Vocabulary, WarningCode
 from service.text import detection
 from service.text.detection import Detection
 from service.text.segmenter import Document, Segment, segment_text
@@ -135,15 +137,19 @@ class SegmentTranslation:
 
     Attributes:
         segment: Where it stands in the source.
-        encoding: What the model was shown; None if nothing was, and the segment came back as it is.
-        candidates: Best first; as many as the model found, none without an encoding.
-        result: What the engine says of it; None without an encoding.
+        encoding: What the model was shown, with places in the segment's text; None if nothing was, and the segment came
+            back as it is. Where the segment was translated in several parts, those of all of them, one after the other.
+        candidates: Best first; as many as were wanted and found, none without an encoding. Their tokens are likewise
+            those of all parts.
+        parts: Stretches of the segment that were translated on their own; a whole segment is one part.
+        warnings: What is wrong with the translation.
     """
 
     segment: Segment
     encoding: Encoding | None = None
     candidates: tuple[Candidate, ...] = ()
-    result: SequenceResult | None = None
+    parts: tuple[Part, ...] = ()
+    warnings: tuple[WarningCode, ...] = ()
 
     @property
     def text(self) -> str:
@@ -153,7 +159,7 @@ class SegmentTranslation:
     @property
     def truncated(self) -> bool:
         """Whether the best translation stopped at the limit of tokens and not by itself."""
-        return self.result is not None and self.result.finish_reason == "length"
+        return bool(self.candidates) and self.candidates[0].hypothesis.finish_reason == "length"
 
     def nth_text(self, rank: int) -> str:
         """The translation of this rank, or the last there is."""
@@ -187,6 +193,11 @@ class TextTranslation:
         return max([1, *(len(segment.candidates) for segment in self.segments)])
 
     @property
+    def warnings(self) -> tuple[tuple[int, WarningCode], ...]:
+        """What is wrong, each with the index of its segment."""
+        return tuple((index, code) for index, segment in enumerate(self.segments) for code in segment.warnings)
+
+    @property
     def truncated(self) -> bool:
         """Whether a segment's translation stopped at the limit of tokens."""
         return any(segment.truncated for segment in self.segments)
@@ -205,6 +216,8 @@ class TextTranslation:
 class Timings:
     """Where the time went, in seconds; sequences run side by side, so each is the longest of all.
 
+    Where something had to be tried again, the rounds are added up.
+
     Attributes:
         queue_seconds: Until the last sequence was taken up.
         encode_seconds: In the encoder.
@@ -215,6 +228,15 @@ class Timings:
     encode_seconds: float = 0.0
     decode_seconds: float = 0.0
 
+    def after(self, result: RequestResult) -> Timings:
+        """With one more round."""
+        timings = [sequence.timings for sequence in result.sequences]
+        return Timings(
+            self.queue_seconds + max(timing.queue_seconds for timing in timings),
+            self.encode_seconds + max(timing.encode_seconds for timing in timings),
+            self.decode_seconds + max(timing.decode_seconds for timing in timings),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Translation:
@@ -222,15 +244,30 @@ class Translation:
 
     Attributes:
         texts: One for each of the job's, in order.
-        source_tokens: Shown to the model, ends of sentences included.
+        source_tokens: Of what the translations were made from, ends of sentences included; not of what was given up.
         target_tokens: Of the best hypotheses, ends of sentences included.
         timings: Where the time went.
+        num_retries: Sequences that had to be tried again.
     """
 
     texts: tuple[TextTranslation, ...]
     source_tokens: int = 0
     target_tokens: int = 0
     timings: Timings = Timings()
+    num_retries: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentSource:
+    """A segment that is to be translated, for callers that find segments themselves.
+
+    Attributes:
+        text: Without line breaks.
+        kept: `[start, end)` of what must be kept besides what is found, in code points of the text; in order.
+    """
+
+    text: str
+    kept: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,21 +303,19 @@ class SegmentDone:
 TranslationEvent = TextDelta | SegmentDone | Translation
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a sequence of the engine's request belongs."""
-
-    text_index: int
-    segment_index: int
-    encoding: Encoding
-
-
 @dataclass(slots=True)
 class _Plan:
-    """A job, segmented and tokenized."""
+    """A job, segmented.
 
+    Attributes:
+        documents: One for each text.
+        work: What is to be translated.
+        places: For each segment of `work` its text's and its own index.
+    """
+
+    work: SegmentWork
     documents: list[Document] = field(default_factory=list)
-    places: list[_Place] = field(default_factory=list)
+    places: list[tuple[int, int]] = field(default_factory=list)
 
 
 class Translator:
@@ -297,6 +332,7 @@ class Translator:
         self._engine = engine
         self._tokenizers = dict(tokenizers)
         self._max_segment_tokens = max_segment_tokens
+        self._vocabularies: dict[str, Vocabulary] = {}
 
     def find_model(
         self, *, model: str | None = None, source: str | None = None, target: str | None = None
@@ -424,27 +460,37 @@ class Translator:
     async def _translate_part(self, job: Job) -> Translation:
         """Translates texts that have one model."""
         plan = await self._plan(job)
-        if not plan.places:
-            return _finish(plan, {}, None)
-        request = _engine_request(plan, job)
-        try:
-            async with asyncio.timeout(_patience(job)):
-                result = await self._engine.submit(request)
-        except TimeoutError as error:  # the engine keeps deadlines itself, unless it hangs
-            raise DeadlineExceeded(request.request_id) from error
-        result.raise_if_failed()
-        tokenizer = self._tokenizers[job.model.name]
-        done = {
-            (place.text_index, place.segment_index): _segment_done(plan, place, sequence, tokenizer)
-            for place, sequence in zip(plan.places, result.sequences, strict=True)
-        }
-        return _finish(plan, done, result)
+        timings = await self._finish_work(plan.work, job)
+        return _finish(plan, {}, timings)
+
+    async def translate_segments(
+        self, sources: Sequence[SegmentSource], job: Job
+    ) -> tuple[list[SegmentTranslation], Timings]:
+        """Translates segments that somebody else has found, with kept spans and guards as `translate` does it.
+
+        Args:
+            sources: All go to the engine at once.
+            job: Its texts do not count.
+
+        Returns:
+            One translation for each source, whose `segment` is the source itself, and where the time went.
+
+        Raises:
+            EngineError: As `translate`.
+        """
+        work = self._work(job)
+        for source in sources:
+            work.add(source.text, source.kept)
+        timings = await self._finish_work(work, job)
+        segments = [Segment(0, len(source.text), source.text, translatable=True) for source in sources]
+        return [_segment_done(*pair) for pair in zip(segments, work.outcomes(), strict=True)], timings
 
     async def stream(self, job: Job) -> AsyncGenerator[TranslationEvent, None]:
         """As `translate`, event by event; the last one is the whole translation.
 
-        Segments are written side by side, so their events are mixed. Only greedy and sampled ones come in parts; a
-        beam is heard of when its segment is done. A caller that stops early closes the iterator (`aclosing`).
+        Segments are written side by side, so their events are mixed. Greedy and sampled ones come in parts, but all at
+        once if a kept span is hidden in them; a beam is heard of when its segment is done. What is tried again comes
+        last, and its `SegmentDone` differs from its deltas. A caller that stops early closes the iterator (`aclosing`).
 
         Raises:
             EngineError: As `translate`; refusals come before the first event.
@@ -460,35 +506,39 @@ class Translator:
 
     async def _stream_part(self, job: Job) -> AsyncGenerator[TranslationEvent, None]:
         plan = await self._plan(job)
-        if not plan.places:
-            yield _finish(plan, {}, None)
-            return
+        work = plan.work
         tokenizer = self._tokenizers[job.model.name]
-        streams: dict[int, DecodeStream] = {}
-        done: dict[tuple[int, int], SegmentTranslation] = {}
-        request = _engine_request(plan, job)
-        events = self._engine.stream(request)
-        async with aclosing(events):
-            while True:
-                try:
-                    async with asyncio.timeout(_patience(job)):
-                        event = await anext(events)
-                except TimeoutError as error:
-                    raise DeadlineExceeded(request.request_id) from error
-                if isinstance(event, RequestDoneEvent):
-                    event.result.raise_if_failed()
-                    yield _finish(plan, done, event.result)
-                    return
-                place = plan.places[event.sequence_index]
-                where = place.text_index, place.segment_index
-                if isinstance(event, TokensEvent):
-                    decoder = streams.setdefault(event.sequence_index, tokenizer.decode_stream())
-                    text = "".join(decoder.push(token_id) for token_id in event.token_ids)
-                    if text:
-                        yield TextDelta(*where, text)
-                elif event.result.failure is None:
-                    done[where] = _segment_done(plan, place, event.result, tokenizer)
-                    yield SegmentDone(*where, done[where])
+        done: dict[int, SegmentTranslation] = {}
+        begun: set[int] = set()
+        timings = Timings()
+        while sequences := work.sequences():
+            owners = work.owners()
+            plain = [work.shows_plainly(place) for place in range(len(sequences))]
+            streams: dict[int, DecodeStream] = {}
+            request = self._request(work, job)
+            events = self._engine.stream(request)
+            async with aclosing(events):
+                async for event in _patiently(events, request, job):
+                    if isinstance(event, RequestDoneEvent):
+                        event.result.raise_if_failed()
+                        work.take(event.result.sequences)
+                        timings = timings.after(event.result)
+                        break
+                    if isinstance(event, TokensEvent) and plain[event.sequence_index]:
+                        decoder = streams.setdefault(event.sequence_index, tokenizer.decode_stream())
+                        text = "".join(decoder.push(token_id) for token_id in event.token_ids)
+                        if text:
+                            begun.add(owners[event.sequence_index])
+                            yield TextDelta(*plan.places[owners[event.sequence_index]], text)
+            for index in dict.fromkeys(owners):
+                if work.is_done(index):
+                    text_index, segment_index = plan.places[index]
+                    segment = plan.documents[text_index].segments[segment_index]
+                    done[index] = _segment_done(segment, work.outcome(index))
+                    if index not in begun and job.options.beam_size == 1:
+                        yield TextDelta(text_index, segment_index, done[index].text)
+                    yield SegmentDone(text_index, segment_index, done[index])
+        yield _finish(plan, done, timings)
 
     def _models(self) -> tuple[ModelInfo, ...]:
         models = self._engine.models()
@@ -502,26 +552,76 @@ class Translator:
         return self._plan_now(job)
 
     def _plan_now(self, job: Job) -> _Plan:
-        tokenizer, language = self._tokenizers[job.model.name], job.model.source_language
-        encodings: dict[str, Encoding] = {}
-
-        def encode(text: str) -> Encoding:
-            if text not in encodings:
-                encodings[text] = tokenizer.encode(text, language, add_eos=True)
-            return encodings[text]
-
-        plan = _Plan()
+        vocabulary = self._vocabulary(job.model)
+        plan = _Plan(self._work(job))
         max_tokens = min(self._max_segment_tokens, job.model.max_source_tokens)
         for text in job.texts:
             document = segment_text(
-                text, language, max_tokens=max_tokens, count_tokens=lambda part: len(encode(part).ids)
+                text,
+                job.model.source_language,
+                max_tokens=max_tokens,
+                count_tokens=lambda part: len(plan.work.encode(part).ids),
+                kept=lambda sentence: [(span.start, span.end) for span in vocabulary.spans(sentence)],
             )
             for segment_index, segment in enumerate(document.segments):
-                # The end of sentence alone is nothing to translate.
-                if segment.translatable and len(encode(segment.text).ids) > 1:
-                    plan.places.append(_Place(len(plan.documents), segment_index, encode(segment.text)))
+                if segment.translatable:
+                    plan.places.append((len(plan.documents), segment_index))
+                    plan.work.add(segment.text)
             plan.documents.append(document)
         return plan
+
+    def _vocabulary(self, model: ModelInfo) -> Vocabulary:
+        if model.name not in self._vocabularies:
+            self._vocabularies[model.name] = Vocabulary(self._tokenizers[model.name], model.source_language)
+        return self._vocabularies[model.name]
+
+    def _work(self, job: Job) -> SegmentWork:
+        max_rows = self._engine.stats().max_rows
+        return SegmentWork(
+            self._vocabulary(job.model),
+            job.options,
+            max_tokens=job.model.max_source_tokens,
+            max_beam_size=max(1, max_rows),
+        )
+
+    def _request(self, work: SegmentWork, job: Job) -> EngineRequest:
+        return EngineRequest(
+            request_id=uuid.uuid4().hex,
+            model=job.model.name,
+            sequences=tuple(work.sequences()),
+            deadline=job.deadline,
+            with_log_probs=job.with_log_probs,
+        )
+
+    async def _finish_work(self, work: SegmentWork, job: Job) -> Timings:
+        """Runs round after round until nothing is left."""
+        timings = Timings()
+        while work.sequences():
+            request = self._request(work, job)
+            try:
+                async with asyncio.timeout(_patience(job)):
+                    result = await self._engine.submit(request)
+            except TimeoutError as error:  # the engine keeps deadlines itself, unless it hangs
+                raise DeadlineExceeded(request.request_id) from error
+            result.raise_if_failed()
+            work.take(result.sequences)
+            timings = timings.after(result)
+        return timings
+
+
+async def _patiently(
+    events: AsyncIterator[EngineEvent], request: EngineRequest, job: Job
+) -> AsyncIterator[EngineEvent]:
+    """The events, as long as the engine answers in time."""
+    while True:
+        try:
+            async with asyncio.timeout(_patience(job)):
+                event = await anext(events)
+        except StopAsyncIteration:
+            return
+        except TimeoutError as error:
+            raise DeadlineExceeded(request.request_id) from error
+        yield event
 
 
 def _patience(job: Job) -> float | None:
@@ -542,51 +642,64 @@ def _folded(language: str) -> str:
     return language.lower().replace("_", "-")
 
 
-def _engine_request(plan: _Plan, job: Job) -> EngineRequest:
-    return EngineRequest(
-        request_id=uuid.uuid4().hex,
-        model=job.model.name,
-        sequences=tuple(SequenceRequest(place.encoding.ids, job.options) for place in plan.places),
-        deadline=job.deadline,
-        with_log_probs=job.with_log_probs,
-    )
-
-
-def _segment_done(plan: _Plan, place: _Place, sequence: SequenceResult, tokenizer: TextTokenizer) -> SegmentTranslation:
-    segment = plan.documents[place.text_index].segments[place.segment_index]
+def _segment_done(segment: Segment, outcome: Outcome) -> SegmentTranslation:
+    shown = [part for part in outcome.parts if part.encoding is not None]
     candidates = tuple(
-        # What a model leaves out whole is better shown in the source language than lost.
-        Candidate(tokenizer.decode(hypothesis.tokens_without_eos).strip() or segment.text, hypothesis)
-        for hypothesis in sequence.hypotheses
+        Candidate(outcome.nth_text(rank), _joined_hypothesis(shown, rank)) for rank in range(outcome.num_ranks) if shown
     )
-    return SegmentTranslation(segment, place.encoding, candidates, sequence)
+    return SegmentTranslation(segment, _joined_encoding(shown), candidates, outcome.parts, outcome.warnings)
 
 
-def _finish(
-    plan: _Plan, done: Mapping[tuple[int, int], SegmentTranslation], result: RequestResult | None
-) -> Translation:
+def _joined_encoding(parts: Sequence[Part]) -> Encoding | None:
+    encodings = [part.encoding for part in parts if part.encoding is not None]
+    if len(encodings) < 2:
+        return encodings[0] if encodings else None
+    return replace(
+        encodings[0],
+        ids=tuple(itertools.chain.from_iterable(encoding.ids for encoding in encodings)),
+        pieces=tuple(itertools.chain.from_iterable(encoding.pieces for encoding in encodings)),
+        spans=tuple(itertools.chain.from_iterable(encoding.spans for encoding in encodings)),
+        source_spans=tuple(itertools.chain.from_iterable(encoding.source_spans for encoding in encodings)),
+    )
+
+
+def _joined_hypothesis(parts: Sequence[Part], rank: int) -> Hypothesis:
+    hypotheses = [part.hypotheses[min(rank, len(part.hypotheses) - 1)] for part in parts]
+    if len(hypotheses) == 1:
+        return hypotheses[0]
+    tokens = tuple(itertools.chain.from_iterable(hypothesis.tokens for hypothesis in hypotheses))
+    cut = any(hypothesis.finish_reason == "length" for hypothesis in hypotheses)
+    scores = [hypothesis.token_log_probs for hypothesis in hypotheses]
+    joined = Hypothesis(tokens, "length" if cut else "stop")
+    if any(score is None for score in scores):
+        return joined
+    log_probs = tuple(itertools.chain.from_iterable(score for score in scores if score is not None))
+    total = math.fsum(log_probs)
+    return replace(joined, token_log_probs=log_probs, log_prob=total, score=total / len(tokens))
+
+
+def _finish(plan: _Plan, done: Mapping[int, SegmentTranslation], timings: Timings) -> Translation:
+    translated: dict[tuple[int, int], SegmentTranslation] = {}
+    for index, (text_index, segment_index) in enumerate(plan.places):
+        segment = plan.documents[text_index].segments[segment_index]
+        translated[text_index, segment_index] = done.get(index) or _segment_done(segment, plan.work.outcome(index))
     texts = tuple(
         TextTranslation(
             document,
             tuple(
-                done.get((text_index, segment_index)) or SegmentTranslation(segment)
+                translated.get((text_index, segment_index)) or SegmentTranslation(segment)
                 for segment_index, segment in enumerate(document.segments)
             ),
         )
         for text_index, document in enumerate(plan.documents)
     )
-    if result is None:
-        return Translation(texts)
-    timings = [sequence.timings for sequence in result.sequences]
+    segments = list(translated.values())
     return Translation(
         texts,
-        source_tokens=result.num_source_tokens,
-        target_tokens=result.num_target_tokens,
-        timings=Timings(
-            queue_seconds=max(timing.queue_seconds for timing in timings),
-            encode_seconds=max(timing.encode_seconds for timing in timings),
-            decode_seconds=max(timing.decode_seconds for timing in timings),
-        ),
+        source_tokens=sum(len(segment.encoding.ids) for segment in segments if segment.encoding is not None),
+        target_tokens=sum(len(segment.candidates[0].hypothesis.tokens) for segment in segments if segment.candidates),
+        timings=timings,
+        num_retries=plan.work.num_retries,
     )
 
 
@@ -619,6 +732,7 @@ def _joined(job: Job, parts: Sequence[tuple[Translation, Sequence[int]]]) -> Tra
             encode_seconds=max(translation.timings.encode_seconds for translation in translations),
             decode_seconds=max(translation.timings.decode_seconds for translation in translations),
         ),
+        num_retries=sum(translation.num_retries for translation in translations),
     )
 
 

@@ -211,6 +211,17 @@ class Hypothesis(BaseModel):
     tokens: list[Token] | None = None
 
 
+class Warning(BaseModel):
+    """Something that is wrong with the translation of a segment."""
+
+    segment: int = Field(description="Its index among the text's segments.")
+    code: str = Field(
+        description="`repetition`, `length`, `untranslated`: what the model wrote is suspect; `not_translated`: a part "
+        "of the segment is in the source language; `parted`: the segment was translated in pieces around what is kept."
+    )
+    message: str = Field(description="The same for people.")
+
+
 class Segment(BaseModel):
     """A sentence, or a part of one that was too long. Places are in code points of the text."""
 
@@ -271,6 +282,7 @@ class TextAnswer(BaseModel):
     truncated: bool = Field(description="Whether a translation was stopped by the limit of target tokens.")
     score: float | None = Field(default=None, description="Mean log-probability of a target token.")
     alternatives: list[str] | None = Field(default=None, description="The next best, if `num_hypotheses` is above 1.")
+    warnings: list[Warning] | None = Field(default=None, description="What is wrong with it; left out if nothing is.")
     segments: list[Segment] | None = None
     attention: dict[str, Any] | None = Field(default=None, description="As /v1/attention gives it, if asked for.")
     alignment: dict[str, Any] | None = Field(default=None, description="As /v1/alignment gives it, if asked for.")

@@ -21,6 +21,7 @@ from service.api.middleware import outcome_of
 from service.api.requests import JsonRoute, while_connected
 from service.api.responses import EventStream, JsonResponse, encode_event
 from service.engine.interface import ModelInfo
+from service.pipeline import WarningCode
 from service.translator import (
     Job,
     SegmentDone,
@@ -92,6 +93,15 @@ _DETECT_EXAMPLE = {
         }
     ],
     "languages": ["en"],
+}
+
+
+_WARNINGS: dict[WarningCode, str] = {
+    "repetition": "The model repeated itself, whatever was tried.",
+    "length": "The translation is far longer or shorter than its source.",
+    "untranslated": "The translation is the source again.",
+    "not_translated": "A part of it is in the source language, because no good translation was found.",
+    "parted": "It was translated in pieces, because the model did not keep what stands between them.",
 }
 
 
@@ -295,6 +305,10 @@ def _text(
         truncated=text.truncated,
         score=text.score if "scores" in parts else None,
         alternatives=[text.nth_text(rank) for rank in ranks] or None,
+        warnings=[
+            schemas.Warning(segment=segment, code=code, message=_WARNINGS[code]) for segment, code in text.warnings
+        ]
+        or None,
         segments=[_segment(segment, parts, tokenizer) for segment in text.segments] if with_segments else None,
     )
 

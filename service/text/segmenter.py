@@ -6,7 +6,8 @@ segments is a *gap*: white space, line breaks, indents, list markers. Gaps come 
     document = segment_text(text, "en", max_tokens=128, count_tokens=count)
     translated = document.join([translate(segment.text) for segment in document.segments])
 
-Lines are never joined: a sentence that was wrapped by hard line breaks is translated line by line.
+Lines are never joined: a sentence that was wrapped by hard line breaks is translated line by line. No segment ends
+inside what must be kept whole: an address, code, a format string.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from service.text.kept import structured_spans
 from service.text.sentences import sentence_spans
 from service.text.windows import window_spans
 
-# What str.splitlines takes for a line break; each is white space.
-_LINE = re.compile("[^\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
+# What str.splitlines takes for a line break; each is white space. Tabs, and spaces in a row, part columns of a table.
+_LINE = re.compile("(?:(?! {4})[^\n\r\t\v\f\x1c-\x1e\x85\u2028\u2029])+")
+
+_STAND_IN = "\ue000"
 
 # White space, byte-order mark and zero-width characters: invisible at the edges of a segment, and the caller's.
 _BLANK = r"[\s\ufeff\u200b\u2060]"
@@ -97,7 +101,14 @@ class Document:
         return first + "".join(text + gap for text, gap in zip(texts, others, strict=True))
 
 
-def segment_text(text: str, language: str, *, max_tokens: int, count_tokens: Callable[[str], int]) -> Document:
+def segment_text(
+    text: str,
+    language: str,
+    *,
+    max_tokens: int,
+    count_tokens: Callable[[str], int],
+    kept: Callable[[str], Sequence[tuple[int, int]]] = structured_spans,
+) -> Document:
     """Finds the segments of a text.
 
     Args:
@@ -105,6 +116,8 @@ def segment_text(text: str, language: str, *, max_tokens: int, count_tokens: Cal
         language: Code of its language.
         max_tokens: Segments for which `count_tokens` says more are parted into windows.
         count_tokens: The length of a text for the model.
+        kept: Gives the `[start, end)` spans of a sentence that are never parted; each counts as one private-use
+            character for `count_tokens`.
 
     Returns:
         The text with its segments. Takes time linear in the length of the text.
@@ -114,10 +127,12 @@ def segment_text(text: str, language: str, *, max_tokens: int, count_tokens: Cal
         sentence = text[start:end]
         if not has_letter(sentence):
             segments.append(Segment(start, end, sentence, translatable=False))
-        elif _fits(sentence, max_tokens, count_tokens):
-            segments.append(Segment(start, end, sentence, translatable=True))
         else:
-            segments += _windows(sentence, start, max_tokens, count_tokens)
+            short, places = compress(sentence, kept(sentence))
+            if _fits(short, max_tokens, count_tokens):
+                segments.append(Segment(start, end, sentence, translatable=True))
+            else:
+                segments += _windows(sentence, short, places, start, max_tokens, count_tokens)
     return Document(text, tuple(segments))
 
 
@@ -131,10 +146,41 @@ def _sentences(text: str, language: str) -> Iterator[tuple[int, int]]:
         marker = _LIST_MARKER.match(line[0])
         offset = line.start() + (marker.end() if marker else 0)
         rest = text[offset : line.end()]
-        for start, end in sentence_spans(rest, language):
+        for start, end in _whole(sentence_spans(rest, language), rest):
             inner = _inner_span(rest[start:end])
             if inner is not None:
                 yield offset + start + inner[0], offset + start + inner[1]
+
+
+def compress(text: str, spans: Sequence[tuple[int, int]]) -> tuple[str, list[int]]:
+    """Shrinks spans to one private-use character each, so that none can be parted.
+
+    Args:
+        text: Any text.
+        spans: `[start, end)` in order, without overlap.
+
+    Returns:
+        The shorter text, and for each place in it, its end included, the place in `text`.
+    """
+    chars: list[str] = []
+    places: list[int] = []
+    done = 0
+    for start, end in spans:
+        chars += text[done:start] + _STAND_IN
+        places += range(done, start + 1)
+        done = end
+    chars += text[done:]
+    places += range(done, len(text) + 1)
+    return "".join(chars), places
+
+
+def _whole(sentences: list[tuple[int, int]], line: str) -> list[tuple[int, int]]:
+    """The sentences of a line, joined where one would end inside a kept span."""
+    if len(sentences) < 2:
+        return sentences
+    inside = {place for start, end in structured_spans(line) for place in range(start + 1, end)}
+    cuts = [start for start, _ in sentences if start not in inside]
+    return list(zip(cuts, [*cuts[1:], len(line)], strict=True))
 
 
 def _inner_span(text: str) -> tuple[int, int] | None:
@@ -150,12 +196,20 @@ def _fits(sentence: str, max_tokens: int, count_tokens: Callable[[str], int]) ->
     return len(sentence) <= 16 * max_tokens and count_tokens(sentence) <= max_tokens
 
 
-def _windows(sentence: str, offset: int, max_tokens: int, count_tokens: Callable[[str], int]) -> list[Segment]:
+def _windows(
+    sentence: str,
+    short: str,
+    places: Sequence[int],
+    offset: int,
+    max_tokens: int,
+    count_tokens: Callable[[str], int],
+) -> list[Segment]:
     segments = []
-    for start, end in window_spans(sentence, max_tokens, count_tokens):
-        inner = _inner_span(sentence[start:end])
+    for start, end in window_spans(short, max_tokens, count_tokens):
+        first = places[start]
+        inner = _inner_span(sentence[first : places[end]])
         if inner is not None:
-            window = sentence[start + inner[0] : start + inner[1]]
-            first = offset + start + inner[0]
-            segments.append(Segment(first, first + len(window), window, has_letter(window), windowed=True))
+            window = sentence[first + inner[0] : first + inner[1]]
+            place = offset + first + inner[0]
+            segments.append(Segment(place, place + len(window), window, has_letter(window), windowed=True))
     return segments

@@ -67,7 +67,8 @@ def test_options_deadline_and_scores_reach_the_engine():
     options = DecodingOptions(beam_size=3)
     translate("One.", engine=engine, options=options, deadline=deadline, with_log_probs=True)
     (request,) = engine.requests
-    assert request.sequences[0].options == options
+    # All hypotheses of the beam are looked at, until one is right.
+    assert request.sequences[0].options == replace(options, num_hypotheses=3)
     assert (request.deadline, request.with_log_probs, request.model) == (deadline, True, "en-fr")
 
 
@@ -118,7 +119,7 @@ def test_alternatives_are_ranked_and_the_last_one_stands_in():
             ]
             return replace(result, hypotheses=tuple(hypotheses))
 
-    (text,) = translate("a\nbb", engine=Ranked()).texts
+    (text,) = translate("a\nbb", engine=Ranked(), options=DecodingOptions(beam_size=3, num_hypotheses=3)).texts
     assert text.num_candidates == 3
     assert [text.nth_text(rank) for rank in range(3)] == ["0\n0", "1\n1", "2\n1"]
     assert text.score == -1.0

@@ -9,11 +9,24 @@ import pytest
 
 from service.api import schemas
 from service.api.errors import STATUS_TABLE
+from tests.service.fake_tokenizer import upper
+from tests.service.fakes import FakeEngine
 
 ROOT = Path(__file__).resolve().parents[3]
 API_DOCS = (ROOT / "docs/api.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"```bash\n(curl .*?)\n```(?:\n\n```json\n(.*?)\n```)?", API_DOCS, re.DOTALL)
 PAGES = sorted((ROOT / "service/inspector").iterdir())
+
+
+class CapitalEngine(FakeEngine):
+    """Its translations are not their sources, which would be told as a warning."""
+
+    translate = staticmethod(upper)
+
+
+@pytest.fixture
+def engine():
+    return CapitalEngine()
 
 
 def send(client, command):

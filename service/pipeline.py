@@ -1,0 +1,613 @@
+"""Segments to translations, whatever the model does: kept spans are kept, and what went wrong is tried again.
+
+    work = SegmentWork(vocabulary, options, max_tokens=128)
+    for segment in segments:
+        work.add(segment.text)
+    while sequences := work.sequences():        # one round: everything that can run side by side
+        results = ...                           # of the engine, in the same order
+        work.take(results)
+    outcomes = work.outcomes()
+
+This file decides; it runs nothing, so that the server, a stream and a test drive it alike. Each segment is a tree: a
+node is a stretch of its text. A node is translated as a whole, its hard kept spans hidden from the model. If no
+hypothesis is good, it is tried again in another form or with other options; then it is parted, around its kept spans or
+at the best break, and its parts are nodes. What fails even so comes back in the source language, with a warning. Depth
+and tries are bounded, and with them the work.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Literal, get_args
+
+import regex
+
+from model.decoding import DecodingOptions, Hypothesis
+from model.tokenizer import Encoding, TextTokenizer
+from service.engine.request import SequenceRequest, SequenceResult
+from service.text.forms import DIGITS, MASKS, Form, Piece, make_form
+from service.text.guards import Fault, faults
+from service.text.kept import KeptSpan, kept_spans, number_runs
+from service.text.segmenter import compress, has_letter
+from service.text.windows import window_spans
+
+WarningCode = Literal["repetition", "length", "untranslated", "not_translated", "parted"]
+WARNINGS: tuple[WarningCode, ...] = get_args(WarningCode)
+
+_MAX_DEPTH = 3
+_RETRY_BEAM_SIZE = 4
+_RETRY_NGRAM_SIZE = 3
+_MIN_WORDS_TO_HALVE = 6
+
+_SEPARATOR = regex.compile(r"(?<=\s)[|¦•·→←⇒►▶»]++(?=\s)")
+_WORDS = regex.compile(r"\S+")
+_BYTE_PIECE = regex.compile(r"<0x[0-9A-F]{2}>")
+
+
+class Vocabulary:
+    """What a model can read, by its tokenizer."""
+
+    def __init__(self, tokenizer: TextTokenizer, source_language: str) -> None:
+        """Looks which placeholders the model has.
+
+        Args:
+            tokenizer: Of the model.
+            source_language: Code of the language that the model reads.
+        """
+        self.tokenizer = tokenizer
+        self.source_language = source_language
+        self.is_known = lru_cache(maxsize=65_536)(self._is_known)
+        has_masks = all(mask in tokenizer.encode(mask, source_language).pieces for mask in MASKS)
+        # A tokenizer of characters has every character, which does not mean that its model was trained to copy it.
+        has_masks = has_masks and "\uf8ff" not in tokenizer.encode("\uf8ff", source_language).pieces
+        self.placeholders: tuple[tuple[str, ...], ...] = (MASKS, DIGITS) if has_masks else (DIGITS,)
+
+    def spans(self, text: str) -> tuple[KeptSpan, ...]:
+        """The kept spans of a text."""
+        return kept_spans(text, self.is_known)
+
+    def encode(self, text: str) -> Encoding:
+        """The text as the model's ids, ended by the end of sentence."""
+        return self.tokenizer.encode(text, self.source_language, add_eos=True)
+
+    def _is_known(self, char: str) -> bool:
+        encoding = self.tokenizer.encode(char, self.source_language)
+        return not any(piece == "<unk>" or _BYTE_PIECE.fullmatch(piece) for piece in encoding.pieces)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A stretch of a segment and what became of it. A segment's parts follow one another without gap.
+
+    Attributes:
+        start: Where it begins in the segment's text, in code points.
+        end: One past its end there.
+        texts: Its translations, best first; at least one.
+        encoding: What the model was shown, its `source_spans` in code points of the segment's text; None for what was
+            not translated.
+        hypotheses: What the model wrote, one for each of `texts`; empty without an encoding.
+        pieces: How the best translation's characters follow from what the tokenizer decodes for the best hypothesis.
+    """
+
+    start: int
+    end: int
+    texts: tuple[str, ...]
+    encoding: Encoding | None = None
+    hypotheses: tuple[Hypothesis, ...] = ()
+    pieces: tuple[Piece, ...] = ()
+
+    def nth_text(self, rank: int) -> str:
+        """The translation of this rank, or the last there is."""
+        return self.texts[min(rank, len(self.texts) - 1)]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a segment.
+
+    Attributes:
+        parts: In order; one where the segment was translated as a whole.
+        warnings: What is wrong with the translation, without doubles.
+        num_retries: Sequences that the engine was given again.
+    """
+
+    parts: tuple[Part, ...]
+    warnings: tuple[WarningCode, ...] = ()
+    num_retries: int = 0
+
+    @property
+    def num_ranks(self) -> int:
+        """How many different translations there are; at least 1."""
+        return max(len(part.texts) for part in self.parts)
+
+    def nth_text(self, rank: int) -> str:
+        """The translation of this rank."""
+        return "".join(part.nth_text(rank) for part in self.parts)
+
+
+_Fault = Literal[Fault, "truncated"]
+"""`truncated`: the model was stopped by a limit that the caller did not set."""
+
+
+@dataclass(slots=True)
+class _Try:
+    """One way of showing a node to the model."""
+
+    form: Form
+    encoding: Encoding
+    options: DecodingOptions
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """One hypothesis of a try, put back into the caller's terms."""
+
+    text: str
+    pieces: tuple[Piece, ...]
+    hypothesis: Hypothesis
+    faults: tuple[_Fault, ...]
+
+
+@dataclass(slots=True)
+class _Node:
+    """A stretch of a segment."""
+
+    start: int
+    end: int
+    text: str
+    spans: tuple[KeptSpan, ...]
+    root: _Node | None = None
+    """The node of the whole segment; None for that one itself."""
+    depth: int = 0
+    is_fragment: bool = False
+    """Whether it is less than a sentence, so that its translation gets no capital and full stop of its own."""
+    tries: list[_Try] = field(default_factory=list)
+    guarded: bool = False
+    fallback: list[_Candidate] = field(default_factory=list)
+    fallback_try: _Try | None = None
+    children: list[_Node] = field(default_factory=list)
+    part: Part | None = None
+    warnings: list[WarningCode] = field(default_factory=list)
+
+
+class SegmentWork:
+    """Segments on their way through the model, round by round."""
+
+    def __init__(
+        self, vocabulary: Vocabulary, options: DecodingOptions, *, max_tokens: int, max_beam_size: int = 16
+    ) -> None:
+        """Starts without segments.
+
+        Args:
+            vocabulary: Of the model.
+            options: How the caller wants to have it searched.
+            max_tokens: The longest source that the model takes, end of sentence included.
+            max_beam_size: The widest beam for what is tried again.
+        """
+        self._vocabulary = vocabulary
+        # More hypotheses of a beam cost nothing, and the best that is right is taken.
+        self._options = replace(options, num_hypotheses=options.beam_size)
+        self._num_wanted = options.num_hypotheses
+        self._max_tokens = max_tokens
+        self._max_beam_size = max_beam_size
+        self._roots: list[_Node] = []
+        self._open: list[_Node] = []
+        self._encodings: dict[str, Encoding] = {}
+        self._owner: dict[int, int] = {}
+        self._retries: dict[int, int] = {}
+
+    def add(self, text: str, kept: Iterable[tuple[int, int]] = ()) -> int:
+        """Takes a segment.
+
+        Args:
+            text: Without line breaks.
+            kept: `[start, end)` of more that must be kept whole, in code points of the text; in order.
+
+        Returns:
+            Its number.
+        """
+        index = len(self._roots)
+        spans = _joined(text, self._vocabulary.spans(text), kept)
+        root = _Node(0, len(text), text, spans)
+        self._roots.append(root)
+        self._owner[id(root)] = index
+        self._begin(root)
+        return index
+
+    def sequences(self) -> list[SequenceRequest]:
+        """What the engine is to do now; none when all is done."""
+        return [SequenceRequest(node.tries[-1].encoding.ids, node.tries[-1].options) for node in self._open]
+
+    def owners(self) -> list[int]:
+        """For each of `sequences` the number of its segment."""
+        return [self._owner[id(node)] for node in self._open]
+
+    def shows_plainly(self, place: int) -> bool:
+        """Whether what the model writes for this sequence is at once the translation of its whole segment."""
+        node = self._open[place]
+        form = node.tries[-1].form
+        is_whole = self._roots[self._owner[id(node)]] is node
+        return is_whole and len(node.tries) == 1 and not form.hidden and not form.is_capitals
+
+    def take(self, results: Sequence[SequenceResult]) -> None:
+        """Takes what the engine made of `sequences`.
+
+        Args:
+            results: In the same order; none of them failed.
+        """
+        asked, self._open = self._open, []
+        for node, result in zip(asked, results, strict=True):
+            self._judge(node, result)
+
+    def is_done(self, index: int) -> bool:
+        """Whether a segment has its outcome."""
+        return _is_done(self._roots[index])
+
+    @property
+    def num_retries(self) -> int:
+        """Sequences that were tried again."""
+        return sum(self._retries.values())
+
+    def outcome(self, index: int) -> Outcome:
+        """What became of a segment that is done."""
+        root = self._roots[index]
+        outcome = Outcome(tuple(_parts(root)), tuple(dict.fromkeys(_warnings(root))), self._retries.get(index, 0))
+        if all(_keeps(root, root.text, outcome.nth_text(rank)) for rank in range(outcome.num_ranks)):
+            return outcome
+        # Parts that are right alone may be wrong together; this is the last resort of all.
+        whole = Part(0, len(root.text), (root.text,))
+        return replace(outcome, parts=(whole,), warnings=("not_translated",))
+
+    def outcomes(self) -> list[Outcome]:
+        """What became of all segments."""
+        return [self.outcome(index) for index in range(len(self._roots))]
+
+    # What comes next for a node.
+
+    def _begin(self, node: _Node) -> None:
+        """Decides how a new node is tried first; or that there is nothing to try."""
+        if not has_letter(_without(node.text, node.spans)) or len(self.encode(node.text).ids) <= 1:
+            node.part = Part(node.start, node.end, (node.text,))
+            return
+        hard = [span for span in node.spans if not span.is_soft]
+        separators = [span for span in hard if _SEPARATOR.match(node.text, span.start, span.end + 1)]
+        outer = _outer_spans(node)
+        if separators or outer:
+            self._part(node, sorted({*separators, *outer}, key=lambda span: span.start), fragments=False)
+        elif len(self.encode(_without(node.text, hard)).ids) > self._max_tokens:
+            if not self._halve(node):
+                self._leave(node)
+        elif not self._try(node, hard):
+            self._part_in_groups(node, hard)
+
+    def _try(
+        self,
+        node: _Node,
+        hidden: Sequence[KeptSpan],
+        placeholders: int = 0,
+        options: DecodingOptions | None = None,
+    ) -> bool:
+        """Asks for one more translation; False if there is no such form, or it has been tried."""
+        if placeholders >= len(self._vocabulary.placeholders):
+            return False
+        form = make_form(
+            node.text,
+            node.spans,
+            hidden,
+            self._vocabulary.placeholders[placeholders],
+            language=self._vocabulary.source_language,
+        )
+        options = options or self._options
+        if form is None or len(self.encode(form.text).ids) > self._max_tokens:
+            return False
+        if any(old.form.text == form.text and old.options == options for old in node.tries):
+            return False
+        if node.tries:
+            index = self._owner[id(node)]
+            self._retries[index] = self._retries.get(index, 0) + 1
+        node.tries.append(_Try(form, _in_segment(self.encode(form.text), form, node.start), options))
+        self._open.append(node)
+        return True
+
+    def _judge(self, node: _Node, result: SequenceResult) -> None:
+        """Takes the first good hypothesis, or decides what comes next."""
+        now = node.tries[-1]
+        candidates = [self._candidate(node, now.form, hypothesis) for hypothesis in result.hypotheses]
+        keeping = [candidate for candidate in candidates if candidate is not None]
+        good = [candidate for candidate in keeping if not candidate.faults]
+        if good:
+            # The caller's ranks: the rest is second choice, but never one that lost something.
+            bad = [candidate for candidate in keeping if candidate.faults == ("untranslated",)]
+            self._settle(node, now, [*good, *bad][: self._num_wanted])
+            return
+        if keeping and (not node.fallback or _weight(keeping[0]) < _weight(node.fallback[0])):
+            node.fallback, node.fallback_try = keeping, now
+        if not keeping and not node.fallback and self._try_other_form(node):
+            return
+        if not node.guarded and (keeping or not node.spans):
+            node.guarded = True
+            hidden = [span for _, span in now.form.hidden]
+            if self._try(node, hidden, self._alphabet(now.form), self._retry_options()):
+                return
+        if node.fallback:
+            self._give_in(node)
+        else:
+            self._part_around(node)
+
+    def _try_other_form(self, node: _Node) -> bool:
+        hard = [span for span in node.spans if not span.is_soft]
+        everything = list(node.spans)
+        ways = [(everything, index) for index in range(len(self._vocabulary.placeholders))]
+        ways += [(hard, index) for index in range(1, len(self._vocabulary.placeholders))]
+        return len(node.tries) < 3 and any(self._try(node, hidden, index) for hidden, index in ways)
+
+    def _part_around(self, node: _Node) -> None:
+        """Translates what stands between the kept spans, so that nothing can happen to them."""
+        hard = [span for span in node.spans if not span.is_soft]
+        around = hard or list(node.spans)
+        if not around or node.depth >= _MAX_DEPTH:
+            self._leave(node)
+            return
+        node.warnings.append("parted")
+        self._part(node, around, fragments=True)
+
+    def _give_in(self, node: _Node) -> None:
+        """Nothing good was found for a node, though its spans were kept."""
+        best = node.fallback[0]
+        is_bad = bool({"repetition", "too_long"} & set(best.faults))
+        if best.faults != ("untranslated",) and self._halve(node):
+            return
+        if is_bad:
+            self._leave(node)
+            return
+        assert node.fallback_try is not None
+        self._settle(node, node.fallback_try, node.fallback[: self._num_wanted])
+        node.warnings += ["untranslated" if fault == "untranslated" else "length" for fault in best.faults]
+
+    def _leave(self, node: _Node) -> None:
+        """Gives the source back."""
+        node.part = Part(node.start, node.end, (node.text,))
+        found = {fault for candidate in node.fallback[:1] for fault in candidate.faults}
+        if "repetition" in found:
+            node.warnings.append("repetition")
+        if "too_long" in found:
+            node.warnings.append("length")
+        node.warnings.append("not_translated")
+
+    def _settle(self, node: _Node, now: _Try, candidates: Sequence[_Candidate]) -> None:
+        node.part = Part(
+            node.start,
+            node.end,
+            tuple(candidate.text for candidate in candidates),
+            now.encoding,
+            tuple(candidate.hypothesis for candidate in candidates),
+            candidates[0].pieces,
+        )
+
+    # Parting a node.
+
+    def _part(self, node: _Node, around: Sequence[KeptSpan], *, fragments: bool) -> None:
+        done = 0
+        for span in around:
+            self._add_child(node, done, span.start, fragments)
+            self._add_child(node, span.start, span.end, fragments, is_kept=True)
+            done = span.end
+        self._add_child(node, done, len(node.text), fragments)
+
+    def _part_in_groups(self, node: _Node, hard: Sequence[KeptSpan]) -> None:
+        """Parts a node with more spans than there are placeholders."""
+        if node.depth >= _MAX_DEPTH or len(hard) < 2:
+            self._leave(node)
+            return
+        room = max(1, min(len(self._vocabulary.placeholders[0]) - 2, (len(hard) + 1) // 2))
+        done = 0
+        for index in range(room, len(hard), room):
+            cut = _break_between(node.text, hard[index - 1].end, hard[index].start)
+            self._add_child(node, done, cut, fragments=True)
+            done = cut
+        self._add_child(node, done, len(node.text), fragments=True)
+
+    def _halve(self, node: _Node) -> bool:
+        words = len(_WORDS.findall(node.text))
+        if node.depth >= _MAX_DEPTH or words < _MIN_WORDS_TO_HALVE:
+            return False
+        compressed, places = compress(node.text, [(span.start, span.end) for span in node.spans])
+        half = window_spans(compressed, words // 2 + 1, lambda part: len(_WORDS.findall(part)))
+        if len(half) < 2:
+            return False
+        for start, end in half:
+            self._add_child(node, places[start], places[end], fragments=True)
+        return True
+
+    def _add_child(self, node: _Node, start: int, end: int, fragments: bool, *, is_kept: bool = False) -> None:
+        if start >= end:
+            return
+        text = node.text[start:end]
+        inner = text.strip()
+        if is_kept or not inner:
+            literal = _Node(node.start + start, node.start + end, text, ())
+            literal.part = Part(literal.start, literal.end, (text,))
+            node.children.append(literal)
+            return
+        first = start + text.index(inner)
+        last = first + len(inner)
+        self._add_child(node, start, first, fragments)
+        spans = tuple(
+            KeptSpan(span.start - first, span.end - first, span.text, span.kind)
+            for span in node.spans
+            if first <= span.start and span.end <= last
+        )
+        child = _Node(node.start + first, node.start + last, inner, spans, node.root or node, node.depth + 1, fragments)
+        node.children.append(child)
+        self._owner[id(child)] = self._owner[id(node)]
+        self._begin(child)
+        self._add_child(node, last, end, fragments)
+
+    # Helpers.
+
+    def _candidate(self, node: _Node, form: Form, hypothesis: Hypothesis) -> _Candidate | None:
+        """What a hypothesis means; None if it lost something, or says nothing."""
+        written = self._vocabulary.tokenizer.decode(hypothesis.tokens_without_eos)
+        restored = form.restore(written)
+        if restored is None:
+            return None
+        pieces = _stripped(list(restored.pieces))
+        if node.is_fragment:
+            pieces = _as_fragment(node.text, pieces)
+        text = "".join(piece.text for piece in pieces)
+        if not text or not _keeps(node.root or node, node.text, text):
+            return None
+        return _Candidate(text, tuple(pieces), hypothesis, self._faults(node, pieces, text, hypothesis))
+
+    def _faults(self, node: _Node, pieces: Sequence[Piece], text: str, hypothesis: Hypothesis) -> tuple[_Fault, ...]:
+        if self._options.max_target_tokens is not None and hypothesis.finish_reason == "length":
+            return ()  # as the caller wanted it
+        free = " ".join(piece.text for piece in pieces if piece.span is None)
+        found: list[_Fault] = [fault for fault in faults(_without(node.text, node.spans), free) if fault != "too_long"]
+        if "too_long" in faults(node.text, text):
+            found.append("too_long")
+        if hypothesis.finish_reason == "length":
+            found.append("truncated")
+        return tuple(found)
+
+    def _retry_options(self) -> DecodingOptions:
+        beam_size = min(max(self._options.beam_size, _RETRY_BEAM_SIZE), self._max_beam_size)
+        return replace(
+            self._options,
+            beam_size=beam_size,
+            num_hypotheses=beam_size,
+            temperature=0.0,
+            top_k=None,
+            top_p=None,
+            no_repeat_ngram_size=self._options.no_repeat_ngram_size or _RETRY_NGRAM_SIZE,
+        )
+
+    def _alphabet(self, form: Form) -> int:
+        used = form.hidden[0][0] if form.hidden else self._vocabulary.placeholders[0][0]
+        return next(index for index, chars in enumerate(self._vocabulary.placeholders) if used in chars)
+
+    def encode(self, text: str) -> Encoding:
+        """The text as the model's ids, with the end of sentence; the same text is encoded once."""
+        if text not in self._encodings:
+            self._encodings[text] = self._vocabulary.encode(text)
+        return self._encodings[text]
+
+
+def _is_done(node: _Node) -> bool:
+    return all(map(_is_done, node.children)) if node.children else node.part is not None
+
+
+def _parts(node: _Node) -> Iterable[Part]:
+    if not node.children:
+        assert node.part is not None
+        yield node.part
+    for child in node.children:
+        yield from _parts(child)
+
+
+def _warnings(node: _Node) -> Iterable[WarningCode]:
+    yield from node.warnings
+    for child in node.children:
+        yield from _warnings(child)
+
+
+def _keeps(root: _Node, source: str, text: str) -> bool:
+    """Whether a text has what a whole segment keeps as often as this part of its source, also where it has none."""
+    if any(text.count(kept) != source.count(kept) for kept in {span.text for span in root.spans}):
+        return False
+    wanted = Counter(number_runs(source))
+    runs = set(number_runs(root.text))
+    found = Counter(run for run in number_runs(text) if any(own in run for own in runs))
+    return found == wanted
+
+
+def _weight(candidate: _Candidate) -> int:
+    weights = {"repetition": 16, "too_long": 8, "truncated": 4, "too_short": 2, "untranslated": 1}
+    return sum(weights[fault] for fault in candidate.faults)
+
+
+def _joined(text: str, found: Sequence[KeptSpan], given: Iterable[tuple[int, int]]) -> tuple[KeptSpan, ...]:
+    """The caller's spans, and those of the found ones that do not touch them."""
+    wanted = [KeptSpan(start, end, text[start:end], "symbol") for start, end in given if start < end]
+    free = [span for span in found if all(span.end <= own.start or own.end <= span.start for own in wanted)]
+    return tuple(sorted([*wanted, *free], key=lambda span: span.start))
+
+
+def _without(text: str, spans: Sequence[KeptSpan]) -> str:
+    parts, done = [], 0
+    for span in spans:
+        parts.append(text[done : span.start])
+        done = span.end
+    return " ".join([*parts, text[done:]])
+
+
+def _outer_spans(node: _Node) -> list[KeptSpan]:
+    """Emoji and signs at the ends, parted from the words by a space: they need not be shown to the model."""
+    signs = ("emoji", "symbol", "tag")
+    outer = []
+    for span in node.spans:
+        if (
+            span.kind not in signs
+            or node.text[: span.start].strip()
+            or not node.text[span.end : span.end + 1].isspace()
+        ):
+            break
+        outer.append(span)
+    for span in reversed(node.spans):
+        if span.kind not in signs or node.text[span.end :].strip() or not node.text[: span.start][-1:].isspace():
+            break
+        if span not in outer:
+            outer.append(span)
+    return outer
+
+
+def _break_between(text: str, start: int, end: int) -> int:
+    """The best place to part a text between two kept spans."""
+    for pattern in (r"[,;:.!?]\s+", r"\s+"):
+        found = list(regex.finditer(pattern, text[start:end]))
+        if found:
+            return start + int(found[-1].end())
+    return end
+
+
+def _in_segment(encoding: Encoding, form: Form, offset: int) -> Encoding:
+    """The encoding of a form, with the places of its pieces in the segment's own text."""
+    spans = (form.source_span(start, end) for start, end in encoding.source_spans)
+    return replace(encoding, source_spans=tuple((start + offset, end + offset) for start, end in spans))
+
+
+def _stripped(pieces: list[Piece]) -> list[Piece]:
+    """Without white space at the ends."""
+    while pieces and pieces[0].span is None:
+        text = pieces[0].text.lstrip()
+        if text:
+            pieces[0] = replace(pieces[0], text=text, start=pieces[0].start + len(pieces[0].text) - len(text))
+            break
+        pieces.pop(0)
+    while pieces and pieces[-1].span is None:
+        text = pieces[-1].text.rstrip()
+        if text:
+            pieces[-1] = replace(pieces[-1], text=text, end=pieces[-1].end - len(pieces[-1].text) + len(text))
+            break
+        pieces.pop()
+    return pieces
+
+
+_FINAL_MARK = regex.compile(r"\s*[.!?…]+\Z")
+
+
+def _as_fragment(source: str, pieces: list[Piece]) -> list[Piece]:
+    """Takes away a capital and a full stop that the source does not have."""
+    if not pieces:
+        return pieces
+    first = pieces[0]
+    if first.span is None and source[:1].islower() and first.text[:1].isupper() and not first.text[:2].isupper():
+        pieces[0] = replace(first, text=first.text[0].lower() + first.text[1:])
+    last = pieces[-1]
+    if last.span is None and not _FINAL_MARK.search(source):
+        text = _FINAL_MARK.sub("", last.text)
+        pieces[-1] = replace(last, text=text, end=last.end - len(last.text) + len(text))
+    return pieces

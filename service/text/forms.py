@@ -1,0 +1,313 @@
+r"""What a model is shown instead of a text with kept spans, and the way back.
+
+    form = make_form("See https://x.org at 10:30", spans, hidden=[url], placeholders=Placeholders(("\ue000", ...)))
+    form.text                                  # "See \ue000 at 10:30"
+    form.restore("Voir \ue000 à 10h30").text    # "Voir https://x.org à 10:30"
+
+A hidden span is one *placeholder* in the model's text: a private-use character that the model was trained to copy, or a
+single digit, which other models copy too (docs/experiments.md has the figures). A soft span that stays visible is
+looked for in the translation, also in another notation (`10h30`), and gets its own back.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import regex
+
+from service.text.kept import KeptSpan, number_runs
+
+MASKS = tuple(chr(0xE000 + index) for index in range(10))
+"""Private-use characters that bundled models copy."""
+
+DIGITS = tuple("789564321")
+"""Placeholders for models without masks; those that are rare as numbers come first."""
+
+_LETTER = regex.compile(r"\p{L}")
+_SEPARATOR = r"[\s.,:;/'’·×hH⁄–—-]{1,3}"
+_PRONOUN = regex.compile(r"(?<![\w'’])i(?!\w)")
+_GROUPS = regex.compile(r"\d+")
+_NUMBER_UNIT = regex.compile(r"(.*\d)\s*(\D*)", regex.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A stretch of a restored translation.
+
+    Attributes:
+        text: As it is given to the caller.
+        start: Where it stood in what the model wrote, in code points.
+        end: One past its end there.
+        span: The kept span that it is; None for the model's own words.
+    """
+
+    text: str
+    start: int
+    end: int
+    span: KeptSpan | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """A translation with its kept spans put back.
+
+    Attributes:
+        pieces: In order; together they are the text.
+    """
+
+    pieces: tuple[Piece, ...]
+
+    @property
+    def text(self) -> str:
+        """The translation."""
+        return "".join(piece.text for piece in self.pieces)
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A text as the model sees it.
+
+    Attributes:
+        original: The text itself.
+        text: What the model is shown.
+        spans: All kept spans of the original, in its code points.
+        hidden: The hidden ones with their placeholders.
+        starts: For each character of `text`, where it begins in the original.
+        ends: Likewise, where it ends.
+        is_capitals: Whether the original was in capitals, and the model is shown small letters.
+    """
+
+    original: str
+    text: str
+    spans: tuple[KeptSpan, ...]
+    hidden: tuple[tuple[str, KeptSpan], ...]
+    starts: tuple[int, ...]
+    ends: tuple[int, ...]
+    is_capitals: bool = False
+
+    def source_span(self, start: int, end: int) -> tuple[int, int]:
+        """A span of `text` as one of the original."""
+        if start >= end:
+            place = self.starts[start] if start < len(self.starts) else len(self.original)
+            return place, place
+        return self.starts[start], self.ends[end - 1]
+
+    def restore(self, translation: str) -> Restored | None:
+        """Puts the kept spans back.
+
+        Args:
+            translation: What the model wrote.
+
+        Returns:
+            The translation, in which each kept span occurs as often as in the original; None if that cannot be had.
+        """
+        pieces = [Piece(translation, 0, len(translation))] if translation else []
+        for placeholder, span in self.hidden:
+            found = _places(pieces, _exactly(placeholder))
+            if len(found) != 1:
+                return None
+            pieces = _with_span(pieces, found, [span])
+        hidden = {id(span) for _, span in self.hidden}
+        visible = [span for span in self.spans if id(span) not in hidden]
+        # The longest first, for "5" may be a part of "5.5".
+        for text in sorted({span.text for span in visible}, key=len, reverse=True):
+            same = [span for span in visible if span.text == text]
+            found = _places(pieces, _exactly(text))
+            if len(found) < len(same) and same[0].is_soft:
+                pattern = _other_notation(text)
+                found += [place for place in _places(pieces, pattern) if not _overlaps(place, found)]
+            if len(found) < len(same):
+                return None
+            found = sorted(found[: len(same)])
+            pieces = _with_span(pieces, found, same)
+        if self.is_capitals:
+            pieces = [piece if piece.span else _upper(piece) for piece in pieces]
+        restored = Restored(tuple(_without_added_spaces(pieces, self)))
+        return restored if self._keeps_everything(restored) else None
+
+    def _keeps_everything(self, restored: Restored) -> bool:
+        text = restored.text
+        if any(text.count(span.text) != self.original.count(span.text) for span in self.spans):
+            return False
+        runs = set(number_runs(self.original))
+        free = [run for piece in restored.pieces if piece.span is None for run in number_runs(piece.text)]
+        # A number that the model wrote for a word (twenty, 20) is right, but must not double one of the text.
+        return not any(run in number for number in free for run in runs)
+
+
+def make_form(
+    original: str,
+    spans: Sequence[KeptSpan],
+    hidden: Sequence[KeptSpan],
+    placeholders: Sequence[str],
+    *,
+    language: str = "en",
+) -> Form | None:
+    """Hides spans of a text.
+
+    Args:
+        original: The text.
+        spans: Its kept spans, in order.
+        hidden: Those to be hidden.
+        placeholders: Characters to stand for them; those that occur in the rest of the text are not used.
+        language: Of the text.
+
+    Returns:
+        The form; None if there are not enough placeholders.
+    """
+    is_capitals = in_capitals(original, spans)
+    visible = _visible_text(original, hidden)
+    usable = [char for char in placeholders if char not in visible]
+    if len(usable) < len(hidden):
+        return None
+    text: list[str] = []
+    starts: list[int] = []
+    ends: list[int] = []
+
+    def put(part: str, start: int, end: int) -> None:
+        text.append(part)
+        starts.extend([start] * len(part))
+        ends.extend([end] * len(part))
+
+    def put_visible(start: int, end: int) -> None:
+        for place in range(start, end):
+            char = original[place]
+            put(_lower(char) if is_capitals and place not in kept_places else char, place, place + 1)
+
+    kept_places = {place for span in spans for place in range(span.start, span.end)}
+    done = 0
+    pairs = []
+    for placeholder, span in zip(usable, hidden, strict=False):
+        put_visible(done, span.start)
+        is_digit = placeholder.isdigit()
+        if is_digit and span.start and original[span.start - 1].isalnum():
+            put(" ", span.start, span.start)
+        put(placeholder, span.start, span.end)
+        if is_digit and span.end < len(original) and original[span.end].isalnum():
+            put(" ", span.end, span.end)
+        done = span.end
+        pairs.append((placeholder, span))
+    put_visible(done, len(original))
+    shown = "".join(text)
+    if is_capitals:
+        shown = _sentence_case(shown, language)
+    return Form(original, shown, tuple(spans), tuple(pairs), tuple(starts), tuple(ends), is_capitals)
+
+
+def in_capitals(text: str, spans: Sequence[KeptSpan] = ()) -> bool:
+    """Whether a text shouts: all its letters are capitals, and it is more than an acronym."""
+    words = regex.findall(r"\p{L}[\p{L}\p{M}'’-]*", _visible_text(text, spans))
+    if not words or any(char.islower() for word in words for char in word):
+        return False
+    long_words = [word for word in words if sum(char.isupper() for char in word) > 1]
+    return len(long_words) > 1 or any(len(word) > 4 for word in long_words)
+
+
+def _visible_text(text: str, hidden: Sequence[KeptSpan]) -> str:
+    parts, done = [], 0
+    for span in hidden:
+        parts.append(text[done : span.start])
+        done = span.end
+    return " ".join([*parts, text[done:]])
+
+
+def _lower(char: str) -> str:
+    small = char.lower()
+    return small if len(small) == 1 else char
+
+
+def _sentence_case(text: str, language: str) -> str:
+    if language.partition("-")[0].lower() == "en":
+        text = _PRONOUN.sub("I", text)
+    first = _LETTER.search(text)
+    if first is None:
+        return text
+    place = first.start()
+    capital = text[place].upper()
+    return text[:place] + (capital if len(capital) == 1 else text[place]) + text[place + 1 :]
+
+
+def _upper(piece: Piece) -> Piece:
+    return Piece(piece.text.upper(), piece.start, piece.end)
+
+
+def _exactly(text: str) -> regex.Pattern[str]:
+    pattern = regex.escape(text)
+    before = r"(?<!\d)(?<!\d[.,])" if text[0].isdigit() else ""
+    after = r"(?!\d)(?![.,:]\d)" if text[-1].isdigit() else ""
+    return regex.compile(before + pattern + after)
+
+
+def _other_notation(text: str) -> regex.Pattern[str]:
+    """Finds a number or amount as another language may write it: `1,234.5` as `1 234,5`, `5 %`, `10h30`."""
+    match = _NUMBER_UNIT.fullmatch(text)
+    number, unit = (match[1], match[2]) if match else (text, "")
+    groups = _GROUPS.findall(number)
+    sign = r"[-+−±~≈]?" if number[0] in "-+−±~≈" else ""
+    currency = "".join(char for char in number if unicodedata.category(char) == "Sc")
+    pattern = sign + _SEPARATOR.join(map(regex.escape, groups))
+    if len(groups) > 1 and number.count(",") == len(groups) - 1:  # thousands may lose their signs
+        pattern = sign + rf"(?:{_SEPARATOR})?".join(map(regex.escape, groups))
+    tail = regex.escape(unit) if unit else ""
+    if currency:
+        sign_pattern = regex.escape(currency)
+        pattern = rf"(?:{sign_pattern}\s*{pattern}|{pattern}\s*{sign_pattern})"
+    elif tail:
+        after = r"(?!\w)" if unit[-1].isalnum() else ""
+        pattern = rf"{pattern}[\s\u00a0\u202f-]*{tail}{after}"
+    return regex.compile(rf"(?<!\d)(?<!\d[.,]){pattern}(?!\d)(?![.,]\d)")
+
+
+_Place = tuple[int, int, int]  # which piece, start and end within its text
+
+
+def _places(pieces: Sequence[Piece], pattern: regex.Pattern[str]) -> list[_Place]:
+    return [
+        (index, match.start(), match.end())
+        for index, piece in enumerate(pieces)
+        if piece.span is None
+        for match in pattern.finditer(piece.text)
+    ]
+
+
+def _overlaps(place: _Place, others: Sequence[_Place]) -> bool:
+    return any(place[0] == other[0] and place[1] < other[2] and other[1] < place[2] for other in others)
+
+
+def _with_span(pieces: Sequence[Piece], places: Sequence[_Place], spans: Sequence[KeptSpan]) -> list[Piece]:
+    """Cuts the places out and puts spans there, in order."""
+    result: list[Piece] = []
+    todo = list(zip(places, spans, strict=True))
+    for index, piece in enumerate(pieces):
+        done = 0
+        for (_, start, end), span in [item for item in todo if item[0][0] == index]:
+            if done < start:
+                result.append(Piece(piece.text[done:start], piece.start + done, piece.start + start))
+            result.append(Piece(span.text, piece.start + start, piece.start + end, span))
+            done = end
+        if done < len(piece.text) or piece.span is not None:
+            rest = piece if done == 0 else Piece(piece.text[done:], piece.start + done, piece.end)
+            result.append(rest)
+    return result
+
+
+def _without_added_spaces(pieces: Sequence[Piece], form: Form) -> list[Piece]:
+    """A digit beside a letter was parted from it for the model."""
+    hidden = {id(span): placeholder for placeholder, span in form.hidden if placeholder.isdigit()}
+    result = list(pieces)
+    for index, piece in enumerate(result):
+        if piece.span is None or id(piece.span) not in hidden:
+            continue
+        before, after = form.original[: piece.span.start][-1:], form.original[piece.span.end :][:1]
+        if before.isalnum() and index and result[index - 1].span is None:
+            result[index - 1] = _cut(result[index - 1], at_end=True)
+        if after.isalnum() and index + 1 < len(result) and result[index + 1].span is None:
+            result[index + 1] = _cut(result[index + 1], at_end=False)
+    return result
+
+
+def _cut(piece: Piece, *, at_end: bool) -> Piece:
+    text = piece.text.rstrip() if at_end else piece.text.lstrip()
+    return Piece(text, piece.start, piece.end)

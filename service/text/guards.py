@@ -1,0 +1,107 @@
+"""Notices translations that cannot be right: loops, absurd lengths, copies of the source.
+
+faults("I like it.", "J'aime ça ça ça ça ça ça ça.")    # ("repetition",)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, get_args
+
+import regex
+
+Fault = Literal["repetition", "too_long", "too_short", "untranslated"]
+FAULTS: tuple[Fault, ...] = get_args(Fault)
+
+MAX_RATIO = 3.0
+"""A translation has at most so many characters for each of its source."""
+
+_ALWAYS_ALLOWED_CHARACTERS = 12
+"""However short the source: *OK* is *D'accord*."""
+
+_MIN_RATIO = 0.25
+_MIN_RATIO_CHARACTERS = 24
+"""Shorter sources may well become much shorter."""
+
+_MIN_COPIED_WORDS = 3
+
+_MAX_PERIOD_WORDS = 12
+_MAX_PERIOD_CHARACTERS = 16
+
+_WORD = regex.compile(r"[\p{L}\p{M}\p{N}]+(?:['’-][\p{L}\p{M}\p{N}]+)*|[^\s\p{L}\p{M}\p{N}]+")
+_LETTER_WORD = regex.compile(r"\p{L}[\p{L}\p{M}]+")
+_RUN = regex.compile(r"(\S{1,16}?)\1{4,}+")
+
+
+def faults(source: str, target: str) -> tuple[Fault, ...]:
+    """What is wrong with a translation.
+
+    Args:
+        source: One segment.
+        target: Its translation.
+
+    Returns:
+        The faults, none if it looks right. Takes time linear in the lengths.
+    """
+    return tuple(_faults(source.strip(), target.strip()))
+
+
+def _faults(source: str, target: str) -> Iterator[Fault]:
+    if is_loop(source, target):
+        yield "repetition"
+    if len(target) > max(MAX_RATIO * len(source), _ALWAYS_ALLOWED_CHARACTERS):
+        yield "too_long"
+    if len(source) >= _MIN_RATIO_CHARACTERS and len(target) < _MIN_RATIO * len(source):
+        yield "too_short"
+    if is_copy(source, target):
+        yield "untranslated"
+
+
+def is_loop(source: str, target: str) -> bool:
+    """Whether the target repeats something many times at once that the source does not.
+
+    A block of 1 to 12 words that comes 4 times in a row (3 times, if it has 3 words or more), or one of 1 to 16
+    characters within a word that comes 5 times in a row.
+    """
+    allowed = _longest_repetition(_words(source))
+    for period, times in _repetitions(_words(target)):
+        if times >= (4 if period < 3 else 3) and times > allowed + 1:
+            return True
+    source_run = max((_run_times(match) for match in _RUN.finditer(source.casefold())), default=0)
+    # Dashes and dots in a row are lines, not loops.
+    runs = (match for match in _RUN.finditer(target.casefold()) if regex.search(r"\w", match[1]))
+    return any(_run_times(match) > max(4, source_run + 1) for match in runs)
+
+
+def is_copy(source: str, target: str) -> bool:
+    """Whether the target is the source again, in words that could have been translated."""
+    words = _LETTER_WORD.findall(_small_first(source))
+    return len(words) >= _MIN_COPIED_WORDS and words == _LETTER_WORD.findall(_small_first(target))
+
+
+def _small_first(text: str) -> str:
+    return text[:1].lower() + text[1:]
+
+
+def _words(text: str) -> list[str]:
+    found: list[str] = _WORD.findall(text.casefold())
+    return found
+
+
+def _repetitions(words: list[str]) -> Iterator[tuple[int, int]]:
+    """For each period the most times that a block of so many words comes in a row."""
+    for period in range(1, min(_MAX_PERIOD_WORDS, len(words) // 2) + 1):
+        run = longest = 0
+        for index in range(period, len(words)):
+            run = run + 1 if words[index] == words[index - period] else 0
+            longest = max(longest, run)
+        if longest >= period:
+            yield period, longest // period + 1
+
+
+def _longest_repetition(words: list[str]) -> int:
+    return max((times for _, times in _repetitions(words)), default=1)
+
+
+def _run_times(match: regex.Match[str]) -> int:
+    return len(match[0]) // len(match[1])

@@ -1,0 +1,246 @@
+"""Spans of a text that no translation may change: addresses, code, format strings, numbers, emoji, unknown characters.
+
+    spans = kept_spans("Copied %1$s to /tmp/a.txt 🎉", is_known)
+    [span.text for span in spans]    # ["%1$s", "/tmp/a.txt", "🎉"]
+
+Spans are *hard* or *soft*. A hard one means nothing to a model: it is better hidden from it (`service/text/forms.py`).
+A soft one, a number with or without its unit, belongs to the grammar (*1 apple*, *2 apples*): the model sees it first,
+and is checked afterwards.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import regex
+
+Kind = Literal[
+    "code",
+    "url",
+    "email",
+    "format",
+    "tag",
+    "path",
+    "handle",
+    "identifier",
+    "emoji",
+    "symbol",
+    "unknown",
+    "amount",
+    "number",
+]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+SOFT_KINDS: frozenset[Kind] = frozenset({"amount", "number"})
+
+_MAX_LENGTH = 400
+"""No pattern looks further, so that the time stays linear; addresses and code may be longer by what repeats."""
+
+_GENERIC_DOMAINS = (
+    "com|org|net|edu|gov|mil|int|info|biz|io|dev|app|ai|xyz|online|site|eu|uk|de|fr|es|pt|nl|pl|ru|jp|cn|br|au|ca|ch"
+)
+_FILE_ENDINGS = (
+    "txt|md|rst|pdf|docx?|xlsx?|pptx?|odt|ods|odp|csv|tsv|json|ya?ml|toml|xml|html?|css|js|ts|jsx|tsx|py|ipynb|rb|go|rs"
+    "|java|kt|c|h|cc|cpp|hpp|cs|php|sh|bat|ps1|exe|dll|so|msi|deb|rpm|apk|jar|zip|tar|gz|tgz|bz2|xz|7z|rar|iso|log|ini|cfg|conf|env|lock|sql|db"
+    "|png|jpe?g|gif|svg|webp|ico|mp3|mp4|wav|ogg|flac|mkv|avi|mov|srt|vtt|epub|ttf|otf|woff2?|po|pot|mo"
+)
+_PREFIX = "[QRYZEPTGMkhdcmμµnpf]"
+_UNIT = rf"""(?!\s?[ap]m\b|s\b)(?:
+      (?:%%|%|‰|°[CFK]?|℃|℉|′|″)
+    | (?:{_PREFIX}?(?:m|g|s|A|K|V|W|Wh|Hz|N|Pa|J|C|F|Ω|H|T|L|l|t|eV|cal|bar|B|b|bit|bps|px|dB|Ah|VA|lm|lx|Bq|Sv|mol)
+        | [KMGT]i(?:B|b|bit))
+      (?:[²³]|\^[23])?(?:/(?:{_PREFIX}?(?:m|g|s|L|l|h|W|mol|px)|min|kg|d|y)(?:[²³]|\^[23])?)?
+    | km/h|h|min|kn|ha|mph|kph|rpm|fps|dpi|ppi|ppm|ppb|pt|rem|em|vh|vw|ft|yd|mi|lbs?|oz|psi|gal|kcal|dBm
+    | EUR|USD|GBP|CHF|JPY
+    )(?![\w/%])"""
+
+# Groups of digits, as in 1,234.5  2024-05-17  10:30  192.168.0.1  555-0142-7789  1/2  4×4, with a sign before it.
+_NUMBER = r"(?:(?<![\w.,)\]])[-+−±~≈](?=\d))?\d+(?:(?:[.,:/'’·×⁄^*x-]|\u202f|[–—](?=\d{2}))\d+)*+"
+_CURRENCY = r"\p{Sc}"
+
+# The order decides where two begin at the same place.
+_STRUCTURED = regex.compile(
+    rf"""
+      # Plain words, which none of the others begins with, are stepped over at once.
+      (?P<plain> (?<!\S)(?:
+          [("'“‘«]*+\p{{L}}[\p{{L}}\p{{M}}]*+(?:['’-][\p{{L}}\p{{M}}]++)*+[.,;:!?)"'”’»]*+(?:\s++|\Z)
+      )++ )
+    # Nothing begins inside a word, or with these.
+    | (?:(?<!\w)|(?!\w))(?![\s\p{{M}}\p{{Cf}},;:!?"'“”‘’«»()])(?:
+      (?P<code> (?<!`)(?P<ticks>`{{1,3}})(?!`)[^\n]{{1,{_MAX_LENGTH}}}?(?<!`)(?P=ticks)(?!`) )
+    | (?P<url>
+          (?:(?:https?|ftps?|sftp|ssh|git|wss?|file|data|irc|magnet)://|(?:mailto|tel|urn|doi|javascript):(?=[^\s])|www\.(?=\w))
+          [^\s<>"“”«»‘’`\p{{Co}}]++
+        | (?<![\w.@-])(?:[a-z0-9](?:[a-z0-9-]{{0,61}}[a-z0-9])?\.){{1,5}}(?:{_GENERIC_DOMAINS})(?![\w@-]|\.\w)
+          (?::\d{{1,5}})?(?:[/?\#][^\s<>"“”«»‘’`\p{{Co}}]*+)?
+      )
+    | (?P<email> (?<![\w.+-])\w[\w.!\#$%&'*+/=?^{{|}}~-]{{0,63}}+@(?:[\w-]{{1,63}}+\.){{1,8}}+\w{{2,24}}+ )
+    | (?P<email2> (?<![\w.+-])\w[\w.+-]{{0,63}}+@(?:[\w-]{{1,63}}\.){{1,8}}\w{{2,24}} )
+    | (?P<format>
+          \{{\{{[^\n]{{0,200}}?\}}\}}+ | \{{%[^\n]{{0,200}}?%\}} | \{{\#[^\n]{{0,200}}?\#\}} | <%[^\n]{{0,200}}?%>
+        | \{{\s*\w{{1,60}}\s*,\s*(?:plural|select|selectordinal|number|date|time|choice|spellout|ordinal|duration)\b
+          (?:[^{{}}]|\{{(?:[^{{}}]|\{{(?:[^{{}}]|\{{[^{{}}]{{0,80}}\}}){{0,200}}+\}}){{0,200}}+\}}){{0,{_MAX_LENGTH}}}+\}}
+        | [$\#%@]?\{{[^{{}}\s]{{0,80}}\}} | [$\#%@]?\{{\s?[\w.\[\]|:!-]{{1,60}}\s?\}} | \$\([\w.-]{{1,60}}\)
+        | \[\[[\w.|-]{{1,60}}\]\] | \[%[\w.-]{{1,60}}%\]
+        | %\(\w{{1,60}}\)[-\#0+]?\d{{0,3}}(?:\.\d{{1,3}})?[diouxXeEfFgGcrsa]
+        | (?<![\d%])%(?:\d{{1,2}}\$)?[-+\#0]{{0,3}}(?:\d{{1,3}}|\*)?(?:\.(?:\d{{1,3}}|\*))?
+          (?:hh|h|ll|l|L|q|j|z|t)?[diouxXeEfFgGaAcspn@](?![\w])
+        | (?<![\d%])%L?\d{{1,2}}(?!\w) | (?<![\d%])%%
+        | (?<![\w%])%[A-Za-z_]\w{{0,40}}%(?!\w) | (?<![\w$])\$\$?[A-Za-z_]\w{{0,40}}
+        | \\(?:[abfnrtv0"'\\](?![A-Za-z\\])|x[0-9A-Fa-f]{{2}}|u[0-9A-Fa-f]{{4}})
+      )
+    | (?P<tag>
+          <(?:[A-Za-z/][^<>\n]{{0,200}}|!--[^\n]{{0,200}}?--)>
+        | &(?:\#\d{{1,7}}|\#x[0-9A-Fa-f]{{1,6}}|[A-Za-z]\w{{1,30}}); )
+    | (?P<path>
+          (?<![\w])[A-Za-z]:[\\/](?:[^\s\\/:*?"<>|,;()]++[\\/]?)*+ | \\\\[\w.$-]++(?:\\[\w.$ -]*[\w.$-])++
+        | (?<![\w./~:<)\]}}])(?:~|\.{{1,2}})?/(?:[\w.+@%~=:-]++/)*+[\w.+@%~=-]++/?+
+        | (?<![\w.@/-])(?:[\w.@+-]++/)++[\w@+-]++\.(?:{_FILE_ENDINGS})(?!\w)
+        | (?<![\w.@/-])[\w][\w-]*+(?:\.[\w-]+)*?\.(?:{_FILE_ENDINGS})(?![\w-]|\.\w)
+        | (?<![\w.*])\*\.\w{{1,8}}(?!\w)
+        | (?<![\w.])\.(?:git|env|bash|zsh|profile|docker|npm|ssh|config|local|well-known)\w*+(?!\w)
+      )
+    | (?P<handle> (?<![\w@/.])@\w[\w.-]*+(?:@[\w.-]++)? | (?<![\w&/\#])\#\w++ )
+    | (?P<identifier>
+          (?<![\w-])--[A-Za-z][\w-]*+(?:=[^\s,;]++)?
+        | (?<![\w.])[A-Za-z_]\w*+(?:(?:\.|::|->)[A-Za-z_]\w*+)*+\(\)
+        | (?<![\w.-])[A-Za-z]\w*+(?:::\w++)++
+        | (?<![\w-])(?=\w*_\w)(?=\w*[A-Za-z])\w++(?:-\w++)*+
+        | (?<![\w.-])(?:0x[0-9A-Fa-f]++|[0-9A-Fa-f]{{8}}-(?:[0-9A-Fa-f]{{4}}-){{3}}[0-9A-Fa-f]{{12}})(?!\w)
+        | (?<![\w.,-])v\d++(?:\.\d++)*+(?:-[a-z]++(?:\.?\d++)?)?+(?!\w)
+        | (?<![\w.,/-])(?!\d++(?:st|nd|rd|th|s|am|pm|AM|PM|h|e|er|x)\b)(?!{_NUMBER}{_UNIT})
+          (?:[A-Z][A-Z0-9]*+(?:-[A-Z0-9]*\d[A-Z0-9]*+)++|(?=[A-Za-z]*\d)(?=\d*[A-Za-z])[A-Za-z0-9]++)(?![\w-])
+      )
+    | (?P<emoji>
+          \p{{Regional_Indicator}}{{2}} | [0-9\#*]\ufe0f?\u20e3
+        | (?![\d\#*])\p{{Extended_Pictographic}}(?:[\ufe0e\ufe0f\U000e0020-\U000e007f]|\p{{Emoji_Modifier}})*+
+          (?:\u200d\p{{Extended_Pictographic}}(?:\ufe0f|\p{{Emoji_Modifier}})*+)*+
+      )
+    | (?P<symbol> [\p{{Co}}|<>=^~\\{{}}\[\]_*`\#@]++ )
+    | (?P<amount> {_CURRENCY}[ \u00a0\u202f]?{_NUMBER} | {_NUMBER}[ \u00a0\u202f]?(?:{_CURRENCY}|{_UNIT}) )
+    | (?P<number> {_NUMBER} )
+    )""",
+    regex.VERBOSE,
+)
+
+# Text without any of these has none of the above, and is done with a hundred times faster.
+_HINT = regex.compile(r"""[^\p{L}\p{M}\s.,;:!?'"‘’“”()-]|\w\.\w|\(\)|::|--""")
+
+_WORD_RUN = regex.compile(r"[\p{L}\p{M}\p{N}_]++(?:['’-][\p{L}\p{M}\p{N}_]++)*+|\S")
+_BETWEEN_MERGED = regex.compile(r"[ \u00a0\u202f\u3000]*\Z")
+_OPENING = {")": "(", "]": "[", "}": "{"}
+_URL_TAIL = ".,;:!?…'\"*_)]}\\"
+
+_DIGITS = regex.compile(r"\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class KeptSpan:
+    """A stretch of a text that stays as it is.
+
+    Attributes:
+        start: Its first character, in code points of the text it was found in.
+        end: One past its last.
+        text: The characters.
+        kind: What it is.
+    """
+
+    start: int
+    end: int
+    text: str
+    kind: Kind
+
+    @property
+    def is_soft(self) -> bool:
+        """Whether the model should see it first."""
+        return self.kind in SOFT_KINDS
+
+
+def kept_spans(text: str, is_known: Callable[[str], bool] | None = None) -> tuple[KeptSpan, ...]:
+    """Finds what must be kept.
+
+    Args:
+        text: Any text; takes time linear in its length.
+        is_known: Whether the model can read a character. Words with one that it cannot read are kept whole, and so are
+            signs. Without it every character counts as known.
+
+    Returns:
+        The spans in order, without overlap.
+    """
+    spans: list[KeptSpan] = []
+    for start, end, kind in _structured(text):
+        if spans and spans[-1].end > start:
+            continue
+        spans.append(KeptSpan(start, end, text[start:end], kind))
+    if is_known is not None:
+        spans = sorted([*spans, *_unknown(text, spans, is_known)], key=lambda span: span.start)
+    return tuple(_merged(text, spans))
+
+
+def structured_spans(text: str) -> list[tuple[int, int]]:
+    """`[start, end)` of what no sentence may end in, whatever the model knows."""
+    return [(start, end) for start, end, _ in _structured(text)]
+
+
+def number_runs(text: str) -> list[str]:
+    """Every run of digits: `10:30` has two."""
+    found: list[str] = _DIGITS.findall(text)
+    return found
+
+
+def _structured(text: str) -> Iterator[tuple[int, int, Kind]]:
+    if not _HINT.search(text):
+        return
+    for match in _STRUCTURED.finditer(text):
+        group = match.lastgroup or ""
+        if group == "plain":
+            continue
+        kind: Kind = next(
+            (kind for kind in KINDS if kind == group), "email"
+        )  # there are two patterns for an e-mail address
+        start, end = match.span()
+        if kind in ("url", "path"):
+            end = _without_tail(text, start, end)
+        elif kind == "handle":
+            end = start + len(match[0].rstrip(".-"))
+        if end - start > 0:
+            yield start, end, kind
+
+
+def _without_tail(text: str, start: int, end: int) -> int:
+    """The end of an address without the punctuation of the sentence around it."""
+    while end > start and text[end - 1] in _URL_TAIL:
+        opening = _OPENING.get(text[end - 1])
+        if opening is not None and text.count(opening, start, end) >= text.count(text[end - 1], start, end):
+            break
+        if text[end - 1] == "\\" and "://" not in text[start:end]:  # C:\ ends in it
+            break
+        end -= 1
+    return end
+
+
+def _unknown(text: str, spans: list[KeptSpan], is_known: Callable[[str], bool]) -> Iterator[KeptSpan]:
+    free_from = 0
+    for start, end in [*((span.start, span.end) for span in spans), (len(text), len(text))]:
+        for word in _WORD_RUN.finditer(text, free_from, start):
+            if not all(map(is_known, unicodedata.normalize("NFC", word[0]))):
+                yield KeptSpan(word.start(), word.end(), word[0], "unknown")
+        free_from = max(free_from, end)
+
+
+def _merged(text: str, spans: list[KeptSpan]) -> Iterator[KeptSpan]:
+    """Hard spans with nothing but spaces between them are one: it is easier to keep."""
+    last: KeptSpan | None = None
+    for span in spans:
+        together = last is not None and not (last.is_soft or span.is_soft)
+        if last is not None and together and _BETWEEN_MERGED.match(text[last.end : span.start]):
+            last = KeptSpan(last.start, span.end, text[last.start : span.end], last.kind)
+            continue
+        if last is not None:
+            yield last
+        last = span
+    if last is not None:
+        yield last

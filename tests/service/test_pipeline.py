@@ -1,0 +1,192 @@
+"""A segment's way through the model, with models that are written for the purpose."""
+
+from dataclasses import replace
+
+import pytest
+
+from model.decoding import DecodingOptions, Hypothesis
+from service.engine.request import SequenceResult, SequenceTimings
+from service.pipeline import SegmentWork, Vocabulary
+from tests.service.fake_tokenizer import EOS_ID, FakeTokenizer
+
+TOKENIZER = FakeTokenizer()
+
+
+class MaskTokenizer(FakeTokenizer):
+    """Has the masks, and spells other private-use characters."""
+
+    def encode(self, text, language, *, add_eos=False):
+        encoding = super().encode(text, language, add_eos=add_eos)
+        pieces = tuple("<0xEE>" if "\ue010" <= piece <= "\uf8ff" else piece for piece in encoding.pieces)
+        return replace(encoding, pieces=pieces)
+
+
+BEAM = DecodingOptions(beam_size=2)
+
+
+def run(text, model, *, options=BEAM, tokenizer=TOKENIZER, kept=(), rounds=8, max_tokens=200):
+    """Translates a segment with a function from text to one or several texts; also returns what that was shown."""
+    work = SegmentWork(Vocabulary(tokenizer, "en"), options, max_tokens=max_tokens)
+    work.add(text, kept)
+    shown = []
+    for _ in range(rounds):
+        sequences = work.sequences()
+        if not sequences:
+            break
+        results = []
+        for sequence in sequences:
+            source = tokenizer.decode(sequence.source_ids)
+            shown.append(source)
+            written = model(source)
+            written = [written] if isinstance(written, str) else written
+            hypotheses = tuple(
+                Hypothesis((*tokenizer.encode(target, "fr").ids, EOS_ID), "stop")
+                for target in written[: sequence.options.num_hypotheses]
+            )
+            results.append(SequenceResult(hypotheses, "stop", SequenceTimings(0, 0, 0), len(source) + 1, 1))
+        work.take(results)
+    assert not work.sequences(), "it does not come to an end"
+    return work.outcome(0), shown
+
+
+def without_signs(text):
+    """A model that writes in capitals, and loses every digit and private-use character."""
+    return "".join(char for char in text.upper() if not char.isdigit() and not "\ue000" <= char <= "\uf8ff")
+
+
+def test_a_hidden_span_costs_one_try_where_the_model_keeps_digits():
+    outcome, shown = run("See {name} now.", str.upper)
+    assert outcome.nth_text(0) == "SEE {name} NOW."
+    assert shown == ["See 7 now."]
+    assert outcome.warnings == ()
+
+
+def test_masks_are_used_where_the_tokenizer_has_them():
+    _, shown = run("See {name} now.", str.upper, tokenizer=MaskTokenizer())
+    assert shown == ["See \ue000 now."]
+
+
+def test_a_tokenizer_of_all_characters_has_no_masks():
+    assert Vocabulary(TOKENIZER, "en").placeholders[0][0].isdigit()
+
+
+def test_where_masks_are_lost_digits_are_tried_and_then_pieces():
+    def loses_masks(text):
+        return "".join(char for char in text.upper() if not "\ue000" <= char <= "\uf8ff")
+
+    outcome, shown = run("See {name} now.", loses_masks, tokenizer=MaskTokenizer())
+    assert outcome.nth_text(0) == "SEE {name} NOW."
+    assert shown == ["See \ue000 now.", "See 7 now."]
+
+    outcome, shown = run("See {name} now.", without_signs, tokenizer=MaskTokenizer())
+    assert outcome.nth_text(0) == "SEE {name} NOW."
+    assert shown[-2:] == ["See", "now."]
+    assert outcome.warnings == ("parted",)
+    assert outcome.num_retries == 1
+
+
+def test_the_next_hypothesis_that_kept_everything_is_taken():
+    outcome, shown = run("See {name} now.", lambda text: ["VOIR.", "VOIR 7."])
+    assert outcome.nth_text(0) == "VOIR {name}."
+    assert len(shown) == 1
+
+
+def test_numbers_are_seen_then_hidden_then_parted():
+    outcome, shown = run("He has 1234 cats.", without_signs)
+    assert shown == ["He has 1234 cats.", "He has 7 cats.", "He has", "cats."]
+    assert outcome.nth_text(0) == "HE HAS 1234 CATS."
+
+
+def test_what_cannot_be_kept_at_all_stays_in_the_source_language():
+    # A model that writes a number into everything.
+    outcome, _ = run("He has 3 old cats and dogs.", lambda text: "3 3 3")
+    assert outcome.nth_text(0) == "He has 3 old cats and dogs."
+    assert "not_translated" in outcome.warnings
+
+
+@pytest.mark.parametrize("num_spans", [9, 10, 11, 25, 60])
+@pytest.mark.parametrize("tokenizer", [TOKENIZER, MaskTokenizer()])
+@pytest.mark.parametrize("model", [str.upper, without_signs])
+def test_any_number_of_spans_is_kept(num_spans, tokenizer, model):
+    text = "Say " + ", then ".join(f"{{field{index}x}}" for index in range(num_spans)) + " again."
+    outcome, _ = run(text, model, tokenizer=tokenizer, max_tokens=2000)
+    result = outcome.nth_text(0)
+    assert all(result.count(f"{{field{index}x}}") == 1 for index in range(num_spans))
+    assert result.startswith("SAY") and result.endswith("AGAIN.")
+
+
+def test_signs_at_the_ends_and_columns_are_not_shown():
+    outcome, shown = run("🎉 Open the door | close it 🙂", str.upper)
+    assert outcome.nth_text(0) == "🎉 OPEN THE DOOR | CLOSE IT 🙂"
+    assert shown == ["Open the door", "close it"]
+
+
+def test_the_caller_s_spans_are_kept_too():
+    outcome, shown = run("My name is Rose Field here.", str.upper, kept=[(11, 21)])
+    assert outcome.nth_text(0) == "MY NAME IS Rose Field HERE."
+    assert shown == ["My name is 7 here."]
+
+
+def test_a_loop_is_tried_again_without_repeated_ngrams():
+    asked = []
+
+    def loops_once(text):
+        asked.append(text)
+        return "la la la la la la" if len(asked) == 1 else "la salade"
+
+    outcome, _ = run("the salad", loops_once)
+    assert outcome.nth_text(0) == "la salade"
+    assert outcome.num_retries == 1
+    assert outcome.warnings == ()
+
+
+def test_a_loop_that_stays_gives_the_source_with_a_warning():
+    outcome, shown = run("the salad", lambda text: "la la la la la la")
+    assert outcome.nth_text(0) == "the salad"
+    assert outcome.warnings == ("repetition", "not_translated")
+    assert len(shown) == 2
+
+
+def test_what_is_too_short_is_translated_in_halves():
+    sentence = "the old man went out, and the young man came in"
+    outcome, shown = run(sentence, lambda text: text.upper() if len(text) < 30 else "X")
+    assert outcome.nth_text(0) == sentence.upper()
+    assert len(shown) == 4
+
+
+def test_a_copy_is_tried_again_and_told():
+    outcome, shown = run("the old man", lambda text: text)
+    assert outcome.nth_text(0) == "the old man"
+    assert outcome.warnings == ("untranslated",)
+    assert len(shown) == 2
+
+
+def test_a_caller_s_limit_of_tokens_is_no_fault():
+    def cut(text):
+        return "X"
+
+    work = SegmentWork(Vocabulary(TOKENIZER, "en"), DecodingOptions(max_target_tokens=1), max_tokens=100)
+    work.add("the old man went out to see the river")
+    work.sequences()
+    hypothesis = Hypothesis(TOKENIZER.encode("X", "fr").ids, "length")
+    work.take([SequenceResult((hypothesis,), "length", SequenceTimings(0, 0, 0), 10, 1)])
+    assert work.outcome(0).nth_text(0) == "X"
+    assert work.outcome(0).warnings == ()
+
+
+def test_capitals_come_back_as_capitals():
+    outcome, shown = run("CLOSE THE {thing} NOW.", lambda text: text.replace("Close", "Ferme"))
+    assert shown == ["Close the 7 now."]
+    assert outcome.nth_text(0) == "FERME THE {thing} NOW."
+
+
+def test_places_of_the_source_are_those_of_the_segment():
+    outcome, _ = run("See {name} now.", str.upper)
+    (part,) = outcome.parts
+    spans = dict(zip(part.encoding.pieces, part.encoding.source_spans, strict=True))
+    assert spans["7"] == (4, 10)
+    assert spans["."] == (14, 15)
+    outcome, _ = run("🎉 See {name} now.", str.upper)
+    part = outcome.parts[-1]
+    spans = dict(zip(part.encoding.pieces, part.encoding.source_spans, strict=True))
+    assert (part.start, spans["S"], spans["7"]) == (2, (2, 3), (6, 12))

@@ -1,0 +1,105 @@
+import pytest
+
+from service.text.forms import DIGITS, MASKS, in_capitals, make_form
+from service.text.kept import kept_spans
+
+
+def form_of(text, placeholders=MASKS, *, hide_all=False):
+    spans = kept_spans(text)
+    hidden = [span for span in spans if hide_all or not span.is_soft]
+    return make_form(text, spans, hidden, placeholders)
+
+
+def restored(text, translation, placeholders=MASKS, **options):
+    result = form_of(text, placeholders, **options).restore(translation)
+    return result and result.text
+
+
+def test_a_hidden_span_is_one_character_and_comes_back():
+    assert form_of("See https://x.org now.").text == "See \ue000 now."
+    assert restored("See https://x.org now.", "Voir \ue000 maintenant.") == "Voir https://x.org maintenant."
+
+
+def test_spans_may_change_their_order():
+    assert restored("{a} of {b}", "\ue001 : \ue000") == "{b} : {a}"
+
+
+@pytest.mark.parametrize("translation", ["Voir.", "Voir \ue000 \ue000.", "Voir \ue000 et https://x.org."])
+def test_a_span_that_is_lost_or_doubled_is_noticed(translation):
+    assert restored("See https://x.org now.", translation) is None
+
+
+def test_digits_stand_in_only_where_the_text_has_none():
+    form = form_of("See {a} at 7 or 8", DIGITS)
+    assert form.text == "See 9 at 7 or 8"
+    assert form.restore("Voir 9 à 7 ou 8").text == "Voir {a} à 7 ou 8"
+    assert form.restore("Voir 9 à 7 ou 89") is None
+    assert form_of("{a} {b}1234 56789", DIGITS) is None
+
+
+def test_a_digit_is_parted_from_letters_and_joined_again():
+    form = form_of("foo{bar}baz", DIGITS)
+    assert form.text == "foo 7 baz"
+    assert form.restore("fou 7 bas").text == "fou{bar}bas"
+
+
+@pytest.mark.parametrize(
+    ("text", "translation", "expected"),
+    [
+        ("It begins at 10:30.", "Ça commence à 10h30.", "Ça commence à 10:30."),
+        ("1,234.5 people", "1 234,5 personnes", "1,234.5 personnes"),
+        ("20% for $5", "20 % pour 5 $", "20% pour $5"),
+        ("5 kg and 55 kg", "55 kg et 5 kg", "55 kg et 5 kg"),
+        ("5 kg of it", "5kg de ça", "5 kg de ça"),
+        ("It is -5 today", "Il fait −5 aujourd'hui", "Il fait -5 aujourd'hui"),
+    ],
+)
+def test_numbers_in_another_notation_get_their_own_back(text, translation, expected):
+    assert restored(text, translation) == expected
+
+
+@pytest.mark.parametrize(
+    "translation",
+    ["J'ai deux chats.", "J'ai 3 chats.", "J'ai 2 chats et 22 chiens.", "J'ai 2 et 2 chats.", "J'ai 2,5 chats."],
+)
+def test_a_number_that_is_lost_changed_or_doubled_is_noticed(translation):
+    assert restored("I have 2 cats.", translation) is None
+
+
+def test_a_number_for_a_word_is_allowed():
+    assert restored("I have 2 cats and thirty dogs.", "J'ai 2 chats et 30 chiens.") == "J'ai 2 chats et 30 chiens."
+
+
+def test_capitals_are_shown_small_and_given_back():
+    form = form_of("SEE {name}, DON'T I?")
+    assert form.text == "See \ue000, don't I?"
+    assert form.restore("Voir \ue000, n'est-ce pas ?").text == "VOIR {name}, N'EST-CE PAS ?"
+
+
+@pytest.mark.parametrize("text", ["PLEASE CLOSE THE DOOR.", "WARNING!", "GO ON", "ÉCOLE FERMÉE"])
+def test_what_counts_as_capitals(text):
+    assert in_capitals(text)
+
+
+@pytest.mark.parametrize("text", ["NASA", "The NASA", "A", "I", "Please", "123", "USB 3", "A B"])
+def test_what_does_not(text):
+    assert not in_capitals(text)
+
+
+def test_places_lead_back_to_the_original():
+    text = "See https://x.org now."
+    form = form_of(text)
+    place = form.text.index("\ue000")
+    assert form.source_span(place, place + 1) == (4, 17)
+    assert form.source_span(place + 2, place + 5) == (18, 21)
+    assert form.source_span(len(form.text), len(form.text)) == (len(text), len(text))
+
+
+def test_pieces_lead_from_what_the_model_wrote():
+    written = "Voir \ue000 !"
+    pieces = form_of("See {a}!").restore(written).pieces
+    assert [(piece.text, written[piece.start : piece.end]) for piece in pieces] == [
+        ("Voir ", "Voir "),
+        ("{a}", "\ue000"),
+        (" !", " !"),
+    ]

@@ -1,0 +1,56 @@
+import time
+
+import pytest
+
+from service.text.guards import faults
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("salad", "salade salade salade salade"),
+        ("I like it.", "J'aime ça, j'aime ça, j'aime ça, j'aime ça."),
+        ("The cat sat.", "le chat est là le chat est là le chat est là"),
+        ("Ninja", "Ninjajajajajaja"),
+        ("He left.", "ha ha ha ha ha ha"),
+    ],
+)
+def test_loops_are_noticed(source, target):
+    assert "repetition" in faults(source, target)
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("no no no no no", "non non non non non"),
+        ("ha ha ha ha", "hi hi hi hi"),
+        ("very very good", "très, très bon"),
+        ("Chapter one ........", "Chapitre un ........"),
+        ("He has a dog and a cat and a bird.", "Il a un chien et un chat et un oiseau."),
+        ("Sooooooooo good", "Siiiiiiiii bon"),
+    ],
+)
+def test_what_the_source_repeats_may_be_repeated(source, target):
+    assert faults(source, target) == ()
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "expected"),
+    [
+        ("OK", "D'accord", ()),
+        ("Hello", "Bonjour à vous, mon ami", ("too_long",)),
+        ("The old man went to see the river.", "Oui.", ("too_short",)),
+        ("the old man", "The old man.", ("untranslated",)),
+        ("Tom Sawyer", "Tom Sawyer", ()),
+    ],
+)
+def test_lengths_and_copies(source, target, expected):
+    assert faults(source, target) == expected
+
+
+@pytest.mark.parametrize("part", ["a", "ab ", "no ", "(", "abcabd"])
+def test_long_texts_take_bounded_time(part):
+    text = part * (8_000 // len(part))
+    started = time.process_time()
+    faults(text, text)
+    assert time.process_time() - started < 2

@@ -1,0 +1,90 @@
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.text.kept import kept_spans, structured_spans
+
+
+def found(text, is_known=None):
+    return [span.text for span in kept_spans(text, is_known)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "See https://example.org/a_b-c/?q=one%20two&x=1#top for more.",
+            ["https://example.org/a_b-c/?q=one%20two&x=1#top"],
+        ),
+        ("(see http://a.b/c(d)).", ["http://a.b/c(d)"]),
+        ("Visit example.com/path, or www.foo.org.", ["example.com/path", "www.foo.org"]),
+        ("Don't stop.It works. ASP.NET too", []),
+        ("Write to jo.doe+news@mail.example.com tomorrow.", ["jo.doe+news@mail.example.com"]),
+        ("Thanks @sam_42 for #opensource, @ann@social.example!", ["@sam_42", "#opensource", "@ann@social.example"]),
+        ("Run `pip install -U foo` or ``a ` b``.", ["`pip install -U foo`", "``a ` b``"]),
+        (
+            "/var/log/app/error.log and C:\\Temp\\run.bat, ~/x, README.md",
+            ["/var/log/app/error.log", "C:\\Temp\\run.bat", "~/x", "README.md"],
+        ),
+        ("Copied %1$s of %2$d files to %s (100%%), %(name)s.", ["%1$s", "%2$d", "%s", "100%%", "%(name)s"]),
+        ("50% of them, 100 % sure", ["50%", "100 %"]),
+        (
+            "Hello {name}, {{count}} in ${folder} {0} {user.name!r}",
+            ["{name}", "{{count}}", "${folder} {0} {user.name!r}"],
+        ),
+        ("{n, plural, one {# file} other {# files}} left", ["{n, plural, one {# file} other {# files}}"]),
+        ("{% if x %}yes{% endif %} {# no #}", ["{% if x %}", "{% endif %} {# no #}"]),
+        ("foo_bar calls obj.method() with --force", ["foo_bar", "obj.method()", "--force"]),
+        ("An A320, an MP3, COVID-19, version v1.2.3-beta", ["A320", "MP3", "COVID-19", "v1.2.3-beta"]),
+        ("230 V at 16 A, 3.7 kW or 480 Mbit/s, 20 °C", ["230 V", "16 A", "3.7 kW", "480 Mbit/s", "20 °C"]),
+        ("$5.99, 10 €, 1,234.5 on 2024-05-17 at 10:30 pm", ["$5.99", "10 €", "1,234.5", "2024-05-17", "10:30"]),
+        ("the 1990s, 5 a day, 3rd", ["1990", "5", "3"]),
+        ("555-0142-7789 and 00931", ["555-0142-7789", "00931"]),
+        ("I ❤️ 👨\u200d👩\u200d👧 and 🇫🇷, 👍🏽", ["❤️ 👨\u200d👩\u200d👧", "🇫🇷", "👍🏽"]),
+        ("<b>bold</b> &amp; x < y", ["<b>", "</b> &amp;", "<"]),
+        ("mine: \ue000", ["\ue000"]),
+        ("The old dog's house, and well-known things: fine.", []),
+    ],
+)
+def test_what_is_kept(text, expected):
+    assert found(text) == expected
+
+
+def test_words_with_unknown_characters_are_kept_whole():
+    def is_known(char):
+        return char.isascii() or char == "é"
+
+    assert found("He said こんにちは 世界 to Dvořák → yes", is_known) == ["こんにちは 世界", "Dvořák →"]
+    # Decomposed accents count as what they compose to.
+    assert found("the cafe\u0301", is_known) == []
+
+
+def test_only_numbers_are_soft():
+    spans = kept_spans("5 apples, 3 kg, a_b and 🎵")
+    assert [span.is_soft for span in spans] == [True, True, False, False]
+
+
+@settings(deadline=None)
+@given(st.text(st.characters() | st.sampled_from(" {}%$@#`<>/\\.:-_19a(),\u200d\ufe0f🙂"), max_size=200))
+def test_spans_are_in_order_and_say_what_they_hold(text):
+    done = 0
+    for span in kept_spans(text, str.isascii):
+        assert done <= span.start < span.end
+        assert text[span.start : span.end] == span.text
+        done = span.end
+
+
+@pytest.mark.parametrize(
+    "part", ["{", "`a", "a.", "<a", "%", "{x,plural,", "a@", "/a", "1,", "👨\u200d", "a_", "$(", "0x"]
+)
+def test_no_text_takes_quadratic_time(part):
+    def seconds(length):
+        text = part * (length // len(part))
+        started = time.process_time()
+        structured_spans(text)
+        return time.process_time() - started
+
+    short, long = (min(seconds(length) for _ in range(2)) for length in (2_000, 16_000))
+    assert long < 24 * short + 0.1  # 8 times as long
