@@ -575,8 +575,18 @@ def _break_between(text: str, start: int, end: int) -> int:
 
 def _in_segment(encoding: Encoding, form: Form, offset: int) -> Encoding:
     """The encoding of a form, with the places of its pieces in the segment's own text."""
-    spans = (form.source_span(start, end) for start, end in encoding.source_spans)
-    return replace(encoding, source_spans=tuple((start + offset, end + offset) for start, end in spans))
+
+    def place(span: tuple[int, int]) -> tuple[int, int]:
+        start, end = form.source_span(*span)
+        return start + offset, end + offset
+
+    shown = encoding.normalized
+    chars = [place(span) for span in zip(shown.starts, shown.ends, strict=True)]
+    return replace(
+        encoding,
+        source_spans=tuple(map(place, encoding.source_spans)),
+        normalized=replace(shown, starts=[start for start, _ in chars], ends=[end for _, end in chars]),
+    )
 
 
 def _stripped(pieces: list[Piece]) -> list[Piece]:

@@ -19,9 +19,10 @@ import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from model.decoding import DecodingOptions, Hypothesis
+from model.normalizer import NormalizedText
 from model.tokenizer import DecodeStream, Encoding, TextTokenizer
 from service.engine.errors import DeadlineExceeded, EngineError, EngineStopping, UnknownModel
 from service.engine.interface import Engine, ModelInfo
@@ -36,6 +37,8 @@ from service.pipeline import Outcome, Part, SegmentWork, Vocabulary, WarningCode
 from service.text import detection
 from service.text.detection import Detection
 from service.text.segmenter import Document, Segment, segment_text
+
+_T = TypeVar("_T")
 
 _LONG_TEXT_CHARACTERS = 2_000
 """Longer requests are segmented and tokenized in a thread, so that they do not hold up the event loop."""
@@ -654,26 +657,40 @@ def _joined_encoding(parts: Sequence[Part]) -> Encoding | None:
     encodings = [part.encoding for part in parts if part.encoding is not None]
     if len(encodings) < 2:
         return encodings[0] if encodings else None
-    return replace(
-        encodings[0],
-        ids=tuple(itertools.chain.from_iterable(encoding.ids for encoding in encodings)),
-        pieces=tuple(itertools.chain.from_iterable(encoding.pieces for encoding in encodings)),
-        spans=tuple(itertools.chain.from_iterable(encoding.spans for encoding in encodings)),
-        source_spans=tuple(itertools.chain.from_iterable(encoding.source_spans for encoding in encodings)),
+    texts = [encoding.normalized for encoding in encodings]
+    offsets = itertools.accumulate((len(text.text) for text in texts[:-1]), initial=0)
+    return Encoding(
+        ids=_chained(encoding.ids for encoding in encodings),
+        pieces=_chained(encoding.pieces for encoding in encodings),
+        spans=tuple(
+            (start + offset, end + offset)
+            for encoding, offset in zip(encodings, offsets, strict=True)
+            for start, end in encoding.spans
+        ),
+        source_spans=_chained(encoding.source_spans for encoding in encodings),
+        normalized=NormalizedText(
+            "".join(text.text for text in texts),
+            _chained(text.starts for text in texts),
+            _chained(text.ends for text in texts),
+        ),
     )
+
+
+def _chained(values: Iterable[Iterable[_T]]) -> tuple[_T, ...]:
+    return tuple(itertools.chain.from_iterable(values))
 
 
 def _joined_hypothesis(parts: Sequence[Part], rank: int) -> Hypothesis:
     hypotheses = [part.hypotheses[min(rank, len(part.hypotheses) - 1)] for part in parts]
     if len(hypotheses) == 1:
         return hypotheses[0]
-    tokens = tuple(itertools.chain.from_iterable(hypothesis.tokens for hypothesis in hypotheses))
+    tokens = _chained(hypothesis.tokens for hypothesis in hypotheses)
     cut = any(hypothesis.finish_reason == "length" for hypothesis in hypotheses)
     scores = [hypothesis.token_log_probs for hypothesis in hypotheses]
     joined = Hypothesis(tokens, "length" if cut else "stop")
     if any(score is None for score in scores):
         return joined
-    log_probs = tuple(itertools.chain.from_iterable(score for score in scores if score is not None))
+    log_probs = _chained(score for score in scores if score is not None)
     total = math.fsum(log_probs)
     return replace(joined, token_log_probs=log_probs, log_prob=total, score=total / len(tokens))
 
