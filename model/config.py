@@ -13,8 +13,11 @@ Activation = Literal["relu", "gelu", "swish"]
 PositionKind = Literal["sinusoidal", "learned", "rotary"]
 SinusoidLayout = Literal["interleaved", "halves"]
 
-Precision = Literal["auto", "float32", "int8"]
-"""Number format of a model's matrices when it translates; "auto" is the fastest that the processor offers."""
+Precision = Literal["auto", "float32", "bfloat16", "float16", "int8"]
+"""Number format of a model's matrices when it translates; "auto" is the fastest that the processor or GPU offers."""
+
+DeviceName = Literal["auto", "cpu", "cuda"]
+"""Where a model is computed; "auto" is a GPU if torch sees one, else the processor."""
 
 
 class ConfigError(ValueError):

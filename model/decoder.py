@@ -20,7 +20,7 @@ class StepContext:
 
     Attributes:
         positions: (R,) int64, the position each row decodes.
-        max_position: The largest of them.
+        max_position: The largest of them, or the last column that is read.
         self_mask: (R, 1, 1, max_position + 1), True = may attend; None when every row may see all.
         cross_mask: (R, 1, 1, S); None when no source is padded.
     """
@@ -159,10 +159,10 @@ class Decoder(nn.Module):
         Returns:
             (R, 1, M).
         """
-        columns = torch.arange(state.max_position + 1, device=hidden.device)
+        columns = torch.arange(state.num_columns, device=hidden.device)
         context = StepContext(
             positions=state.positions,
-            max_position=state.max_position,
+            max_position=state.num_columns - 1,
             self_mask=(columns <= state.positions.unsqueeze(1))[:, None, None, :],
             cross_mask=state.source_mask[:, None, None, :],
         )

@@ -36,7 +36,7 @@ class SelfAttentionCache:
             keys: (R, H, 1, D) of the position that is decoded now.
             values: (R, H, 1, D).
             positions: (R,) int64, where each row writes.
-            max_position: The largest of them.
+            max_position: The largest of them, or more where more columns are wanted.
 
         Returns:
             Keys and values, each (R, H, max_position + 1, D). What lies behind a row's own
@@ -95,6 +95,8 @@ class DecoderState:
         positions: (R,) int64, the position that each row decodes next.
         max_position: The largest of ``positions``, held as a plain number so that no step has to
             read it back from the device.
+        key_block: Keys are read in multiples of this many, of the source too: attention over more keys than a row has
+            sums in the same order as over just enough, if both are multiples of what the processor adds at once.
     """
 
     self_caches: list[SelfAttentionCache]
@@ -102,6 +104,12 @@ class DecoderState:
     source_mask: Tensor
     positions: Tensor
     max_position: int
+    key_block: int = 1
+
+    @property
+    def num_columns(self) -> int:
+        """Columns of the self-attention caches that a step reads."""
+        return round_up(self.max_position + 1, self.key_block)
 
     @property
     def num_rows(self) -> int:
@@ -146,6 +154,14 @@ class DecoderState:
         self.positions = torch.cat((self.positions, other.positions))
         self.max_position = max(self.max_position, other.max_position)
 
+    def widen_source(self) -> None:
+        """Fill the source up to a multiple of ``key_block`` columns that nobody may look at."""
+        extra = round_up(self.source_mask.shape[1], self.key_block) - self.source_mask.shape[1]
+        self.source_mask = functional.pad(self.source_mask, (0, extra))
+        for cache in self.cross_caches:
+            cache.keys = functional.pad(cache.keys, (0, 0, 0, extra))
+            cache.values = functional.pad(cache.values, (0, 0, 0, extra))
+
     def advance(self) -> None:
         """Every row has decoded one position."""
         self.positions = self.positions + 1
@@ -157,11 +173,16 @@ class DecoderState:
             self.max_position = 0
             return
         self.max_position = int(self.positions.max())
-        longest = int(self.source_mask.sum(dim=1).max())
+        longest = round_up(int(self.source_mask.sum(dim=1).max()), self.key_block)
         if longest < self.source_mask.shape[1]:
             self.source_mask = self.source_mask[:, :longest]
             for cache in self.cross_caches:
                 cache.keys, cache.values = cache.keys[:, :, :longest], cache.values[:, :, :longest]
+
+
+def round_up(count: int, block: int) -> int:
+    """The next multiple of ``block``, or ``count`` if it is one."""
+    return -(-count // block) * block
 
 
 def _pad_columns(mask: Tensor, width: int) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from model.config import SinusoidLayout, TransformerConfig
-from model.linear import Linear
+from model.linear import Linear, check_row_blocks, in_row_blocks
 
 _SINUSOID_BASE = 10_000.0
 
@@ -166,6 +166,19 @@ class FeedForward(nn.Module):
         self.outer = Linear(config.d_ff, config.d_model, config.ffn_bias)
         self._activation = config.activation
         self._approximation = config.gelu_approximation
+        self._row_block = 0
+
+    def use_row_blocks(self, size: int) -> None:
+        """Apply the nonlinearity to ``size`` rows at a time from now on.
+
+        torch computes the last few numbers of a tensor by other means than the rest, with other last bits: which ones
+        that are must not depend on how many rows there are.
+
+        Raises:
+            BatchVariance: When a row of random numbers did not give the same bits everywhere in a block.
+        """
+        check_row_blocks(self.activate, size, self.outer.effective_weight())
+        self._row_block = size
 
     def activate(self, hidden: Tensor) -> Tensor:
         """The nonlinearity alone, shape kept."""
@@ -177,7 +190,12 @@ class FeedForward(nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """(B, T, d_model) -> (B, T, d_model)."""
-        result: Tensor = self.outer(self.activate(self.inner(hidden)))
+        hidden = self.inner(hidden)
+        if self._row_block:
+            hidden = in_row_blocks(self.activate, hidden, self._row_block)
+        else:
+            hidden = self.activate(hidden)
+        result: Tensor = self.outer(hidden)
         return result
 
 

@@ -6,6 +6,7 @@ A :class:`Linear` holds its weight as trained, or, after :meth:`Linear.quantize`
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,6 +18,10 @@ _TINY = 1e-30
 
 class Int8Unavailable(RuntimeError):
     """This build of torch has no 8-bit kernels for this processor."""
+
+
+class BatchVariance(RuntimeError):
+    """This machine's matrix products cannot be made independent of the rows beside a row."""
 
 
 class Linear(nn.Module):
@@ -35,6 +40,7 @@ class Linear(nn.Module):
         self.bias = nn.Parameter(torch.empty(out_features)) if bias else None
         self._packed: Any = None  # an opaque torch object, laid out for the processor's kernel
         self._levels = 127
+        self._row_block = 0
 
     @property
     def is_quantized(self) -> bool:
@@ -88,12 +94,63 @@ class Linear(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """(..., in_features) -> (..., out_features)."""
         if self.weight is not None:
+            if self._row_block:
+                return in_row_blocks(self._multiply, inputs, self._row_block)
             return functional.linear(inputs, self.weight, self.bias)
         ranges = inputs.abs().amax(dim=-1, keepdim=True).clamp_min_(_TINY)
         product: Tensor = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(
             inputs / ranges, 1.0 / self._levels, self._levels + 1, self._packed
         )
         return product.mul_(ranges) if self.bias is None else torch.addcmul(self.bias, product, ranges)
+
+    def use_row_blocks(self, size: int) -> None:
+        """In a float format, multiply ``size`` rows at a time from now on, never more or fewer.
+
+        In which order a product sums depends on its shape, so that a row's last bits change with the number of rows.
+        In products of one shape they do not, nor do they depend on the other rows or on the row's place: that is
+        tried here, for no library promises it. In int8 nothing changes; there it holds already.
+
+        Raises:
+            BatchVariance: When a row of random numbers did not give the same bits everywhere in a block.
+        """
+        if self.weight is not None:
+            check_row_blocks(self._multiply, size, self.weight)
+            self._row_block = size
+
+    def _multiply(self, rows: Tensor) -> Tensor:
+        return functional.linear(rows, self.weight, self.bias)  # type: ignore[arg-type]  # only in a float format
+
+
+def in_row_blocks(function: Callable[[Tensor], Tensor], inputs: Tensor, size: int) -> Tensor:
+    """Apply ``function`` to ``size`` rows of (..., width) at a time; the last ones are filled up with zeros."""
+    rows = inputs.reshape(-1, inputs.shape[-1])
+    padded = functional.pad(rows, (0, 0, 0, -len(rows) % size))
+    results = torch.cat([function(block) for block in torch.split(padded, size)])
+    return results[: len(rows)].view(*inputs.shape[:-1], -1)
+
+
+def check_row_blocks(function: Callable[[Tensor], Tensor], size: int, weight: Tensor) -> None:
+    """Try on random numbers that a row's bits depend neither on its place in a block nor on the other rows.
+
+    Args:
+        function: (size, width) -> (size, any).
+        size: Rows of a block.
+        weight: (any, width); the rows tried have its width, format and device.
+
+    Raises:
+        BatchVariance: They do.
+    """
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(size, weight.shape[1], generator=generator).to(weight)
+    expected = function(rows)
+    for shift in range(1, size):
+        moved = rows.roll(shift, 0)
+        moved[:shift] *= 3  # these rows are others now; the rest must not notice
+        if not torch.equal(function(moved)[shift:], expected[: size - shift]):
+            raise BatchVariance(
+                f"{size} rows with a weight of {tuple(weight.shape)} in {weight.dtype} on {weight.device}: a row has "
+                "other bits in another place"
+            )
 
 
 def has_int8_kernels() -> bool:

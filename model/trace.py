@@ -406,7 +406,7 @@ def replay_batch(
                 else to_numpy(stacked_norms[:, row, :, : sizes["target"], : sizes["source"]]),
                 logits=None if all_logits is None else to_numpy(all_logits[row, : sizes["target"]]),
                 memory=to_numpy(encoded[row, : sizes["source"]]) if memory else None,
-                precision=precision(model),
+                precision=model.precision,
             )
         )
     return results
@@ -468,13 +468,6 @@ def decoder_inputs(
                 raise TraceError(f"{side} id {token_id} is not in the vocabulary (0 to {size - 1})")
     inputs = [config.decoder_start_id, *target_ids]
     return inputs if open_end else inputs[:-1]
-
-
-def precision(model: Transformer) -> str:
-    """What the model's products are computed in: ``int8`` or the name of a float type."""
-    if model.output.is_quantized:
-        return "int8"
-    return str(model.output.effective_weight().dtype).removeprefix("torch.")
 
 
 def to_numpy(values: Tensor) -> Floats:

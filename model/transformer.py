@@ -15,8 +15,12 @@ from model.config import Precision, TransformerConfig
 from model.decoder import Decoder
 from model.encoder import Encoder
 from model.kv_cache import DecoderState, SelfAttentionCache
-from model.layers import Embedding
-from model.linear import Linear, has_int8_kernels
+from model.layers import Embedding, FeedForward
+from model.linear import Int8Unavailable, Linear, has_int8_kernels
+
+_ROW_BLOCK = 16
+_KEY_BLOCK = 16
+"""Of `Transformer.make_batch_invariant`: as many float32 numbers as the widest processors add at once."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,7 @@ class Transformer(nn.Module):
         """
         super().__init__()
         self.config = config
+        self._key_block = 1
         self.source_embedding = Embedding(config, config.source_vocab_size)
         shared = self.source_embedding.weight if config.share_embeddings else None
         self.target_embedding = Embedding(config, config.target_vocab_size, shared)
@@ -96,12 +101,23 @@ class Transformer(nn.Module):
         weight.uniform_(-bound, bound, generator=generator)
 
     def set_precision(self, precision: Precision) -> None:
-        """Choose the number format of the matrices; "auto" is int8 where torch has the kernels, else float32.
+        """Choose the number format of the matrices, and with it, but for int8, of everything that is computed.
+
+        Args:
+            precision: "auto" is int8 on a processor for which torch has the kernels, else float32; on a GPU it is
+                bfloat16, or float16 where the GPU is too old for that.
 
         Raises:
-            Int8Unavailable: When int8 was asked for and torch has no kernel for this processor.
+            Int8Unavailable: When int8 was asked for and torch has no kernel for this processor or device.
         """
-        if precision == "int8" or (precision == "auto" and has_int8_kernels()):
+        device = self.target_embedding.weight.device
+        if precision == "auto":
+            precision = _fastest_precision(device)
+        if precision != "int8":
+            self.to(getattr(torch, precision))
+        elif device.type != "cpu":
+            raise Int8Unavailable(f"int8 is computed by a processor, not by {device}; there it is bfloat16 or float16")
+        else:
             self.quantize()
 
     def quantize(self) -> None:
@@ -116,10 +132,32 @@ class Transformer(nn.Module):
             if isinstance(module, Linear):
                 module.quantize()
 
+    def make_batch_invariant(self) -> None:
+        """Compute from now on so that no bit of a sequence depends on those that are translated beside it.
+
+        Sources are encoded one by one; products take rows in blocks of one size, and attention reads keys in multiples
+        of 16. What that costs, and that it holds, was measured: docs/experiments.md. Training, :meth:`decode` and
+        :meth:`forward` gain nothing from it: their attention still sees the padding of a batch.
+
+        Raises:
+            BatchVariance: When the products of this machine cannot be made so.
+        """
+        for module in self.modules():
+            if isinstance(module, Linear | FeedForward):
+                module.use_row_blocks(_ROW_BLOCK)
+        self._key_block = _KEY_BLOCK
+
     @property
     def is_quantized(self) -> bool:
         """Whether :meth:`quantize` was called."""
         return self.output.is_quantized
+
+    @property
+    def precision(self) -> str:
+        """Number format of the matrices: "int8", or the name of a float type."""
+        if self.is_quantized:
+            return "int8"
+        return str(self.output.effective_weight().dtype).removeprefix("torch.")
 
     def num_parameters(self) -> int:
         """Trained numbers, shared ones counted once."""
@@ -184,10 +222,26 @@ class Transformer(nn.Module):
         Returns:
             A state whose cross-attention caches are written and whose rows stand at position 0.
         """
-        memory = self.encode(source_ids, source_mask)
-        rows = source_ids.shape[0]
         if source_mask is None:
             source_mask = torch.ones_like(source_ids, dtype=torch.bool)
+        if self._key_block > 1:
+            return self._prefill_apart(source_ids, source_mask)
+        return self._prefill(source_ids, source_mask)
+
+    def _prefill_apart(self, source_ids: Tensor, source_mask: Tensor) -> DecoderState:
+        """One source after the other, without padding; keys and values are padded to the key block afterwards."""
+        states = [
+            self._prefill(ids[mask][None], mask[mask][None]) for ids, mask in zip(source_ids, source_mask, strict=True)
+        ]
+        for state in states:
+            state.widen_source()
+        for state in states[1:]:
+            states[0].join(state)
+        return states[0]
+
+    def _prefill(self, source_ids: Tensor, source_mask: Tensor) -> DecoderState:
+        memory = self.encode(source_ids, source_mask)
+        rows = source_ids.shape[0]
         cross_caches = self.decoder.cross_caches(memory)
         dtype = cross_caches[0].keys.dtype  # that of projected keys, which under autocast is not the memory's
         return DecoderState(
@@ -199,6 +253,7 @@ class Transformer(nn.Module):
             source_mask=source_mask,
             positions=torch.zeros(rows, dtype=torch.int64, device=memory.device),
             max_position=0,
+            key_block=self._key_block,
         )
 
     def decode_step(self, tokens: Tensor, state: DecoderState) -> Tensor:
@@ -231,6 +286,12 @@ class Transformer(nn.Module):
         )
         maps = Attentions(torch.stack(encoder_maps), torch.stack(self_maps), torch.stack(cross_maps))
         return self.logits(hidden), maps
+
+
+def _fastest_precision(device: torch.device) -> Precision:
+    if device.type == "cpu":
+        return "int8" if has_int8_kernels() else "float32"
+    return "bfloat16" if torch.cuda.is_bf16_supported() else "float16"
 
 
 def pad_sequences(sequences: list[list[int]], pad_id: int, device: torch.device | None = None) -> tuple[Tensor, Tensor]:

@@ -215,11 +215,13 @@ def _make_engine(
     def make_runner() -> ModelRunner:
         # Here and not above: torch takes seconds to import, and this is the engine's own thread.
         from model.checkpoint import load_checkpoint
+        from model.device import choose_device
         from service.engine.replayer import ModelReplayer
         from service.engine.runner import Runner
 
-        checkpoints = [load_checkpoint(folder) for folder in folders]
-        runner = Runner(checkpoints, limits, threads, settings.precision)
+        device = choose_device(settings.device)
+        checkpoints = [load_checkpoint(folder, device) for folder in folders]
+        runner = Runner(checkpoints, limits, threads, settings.precision, batch_invariant=settings.batch_invariant)
         inspection.open(ModelReplayer(checkpoints))
         return runner
 

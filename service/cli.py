@@ -54,6 +54,8 @@ class PrecisionName(StrEnum):
 
     auto = "auto"
     float32 = "float32"
+    bfloat16 = "bfloat16"
+    float16 = "float16"
     int8 = "int8"
 
 

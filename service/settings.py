@@ -20,7 +20,7 @@ from pydantic import Field, SecretStr, ValidationError, field_validator, model_v
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
-from model.config import Precision
+from model.config import DeviceName, Precision
 from service.engine.limits import EngineLimits, InvalidLimits
 
 ENV_PREFIX = "GOSSAMER_"
@@ -138,8 +138,16 @@ class Settings(BaseSettings):
         description="A target without a limit of its own may be this many times as long as its source ...",
     )
     extra_target_tokens: int = Field(_ENGINE.extra_target_tokens, ge=1, description="... and this many tokens more.")
+    device: DeviceName = Field(
+        "auto", description="Where models are computed: `cpu`, `cuda`, or `auto` for a GPU if there is one."
+    )
     precision: Precision = Field(
-        "auto", description="Number format of the matrices: `float32`, `int8`, or `auto` for the fastest there is."
+        "auto",
+        description="Number format of the matrices: `float32`, `bfloat16`, `float16`, `int8`, or `auto` for the "
+        "fastest there is.",
+    )
+    batch_invariant: bool = Field(
+        False, description="Compute so that no bit of a sentence depends on what is translated beside it; slower."
     )
     torch_threads: int | None = Field(
         None, ge=1, le=1024, description="Threads that PyTorch computes with. Unset: PyTorch decides."
@@ -178,7 +186,7 @@ class Settings(BaseSettings):
     def _split_paths(cls, value: object) -> object:
         return tuple(part for part in value.split(os.pathsep) if part) if isinstance(value, str) else value
 
-    @field_validator("log_level", "log_format", mode="before")
+    @field_validator("log_level", "log_format", "device", "precision", mode="before")
     @classmethod
     def _lower(cls, value: object) -> object:
         return value.lower() if isinstance(value, str) else value

@@ -215,7 +215,7 @@ def main(
         facts = {
             "model": checkpoint.name,
             "revision": checkpoint.revision,
-            "precision": "int8" if checkpoint.model.is_quantized else "float32",
+            "precision": checkpoint.model.precision,
             "options": dataclasses.asdict(options),
             "signatures": signatures,
             "sets": [dataclasses.asdict(scores) for scores in results],

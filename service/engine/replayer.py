@@ -31,7 +31,7 @@ from model.search import Constraints
 from model.selection import KINDS, Kind, Selection
 from model.stations.recipes import file_arrays, recipe_of
 from model.stations.registry import Options, take
-from model.trace import Measure, Replay, Tracer, precision, replay
+from model.trace import Measure, Replay, Tracer, replay
 from model.transformer import Transformer
 from model.words import TokenText, decode_with_spans
 from service.engine.inspection import (
@@ -182,7 +182,7 @@ class ModelReplayer:
             unk_id=tokenizer.unk_id,
             bos_id=tokenizer.bos_id,
             forbidden_ids=forbidden_outputs(checkpoint.config, tokenizer),
-            precision=precision(checkpoint.model),
+            precision=checkpoint.model.precision,
             recipe=recipe.to_dict(),
             has_own_recipe=TRAINING_KEY in checkpoint.training,
         )

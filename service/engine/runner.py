@@ -159,11 +159,14 @@ class Runner:
         checkpoints: The models; their names differ.
         limits: The longest sources and targets.
         num_threads: Threads that torch computes with; None leaves it as it is.
-        precision: Number format of the matrices, see `Transformer.set_precision`; changes the models in place.
+        precision: Number format of the matrices, see `Transformer.set_precision`; changes the models in place. None
+            leaves them as they are.
+        batch_invariant: See `Transformer.make_batch_invariant`.
 
     Raises:
         ValueError: Two checkpoints have one name, or there is none.
-        Int8Unavailable: int8 was asked for, and torch has no kernels for this processor.
+        Int8Unavailable: int8 was asked for, and torch has no kernels for this processor or device.
+        BatchVariance: `batch_invariant` was asked for, and this machine's products cannot be made so.
     """
 
     def __init__(
@@ -171,15 +174,21 @@ class Runner:
         checkpoints: Sequence[Checkpoint],
         limits: EngineLimits,
         num_threads: int | None = None,
-        precision: Precision = "float32",
+        precision: Precision | None = None,
+        *,
+        batch_invariant: bool = False,
     ) -> None:
         names = [checkpoint.name for checkpoint in checkpoints]
         if not names or len(set(names)) < len(names):
             raise ValueError(f"models need names of their own, and there must be one; given: {names}")
         if num_threads is not None:
             torch.set_num_threads(num_threads)
-        for checkpoint in checkpoints:
-            checkpoint.model.set_precision(precision)
+        if precision is not None:
+            for checkpoint in checkpoints:
+                checkpoint.model.set_precision(precision)
+        if batch_invariant:
+            for checkpoint in checkpoints:
+                checkpoint.model.make_batch_invariant()
         self._limits = limits
         self._memory_read_at = -math.inf
         self._batches = {checkpoint.name: _Batch(checkpoint) for checkpoint in checkpoints}
@@ -298,7 +307,7 @@ def _model_info(checkpoint: Checkpoint, limits: EngineLimits) -> ModelInfo:
         source_language=checkpoint.source_language,
         target_language=checkpoint.target_language,
         revision=checkpoint.revision,
-        precision="int8" if checkpoint.model.is_quantized else "float32",
+        precision=checkpoint.model.precision,
         source_vocab_size=config.source_vocab_size,
         target_vocab_size=config.target_vocab_size,
         eos_id=config.eos_id,

@@ -5,7 +5,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from model.transformer import Transformer, pad_sequences
+from model.linear import Int8Unavailable
+from model.transformer import Transformer, _fastest_precision, pad_sequences
 from tests.model import numpy_reference
 from tests.model.tiny import (
     VARIATIONS,
@@ -308,3 +309,46 @@ def test_pad_sequences_makes_a_rectangle_and_its_mask():
     assert ids.tolist() == [[5, 3, 0, 0], [6, 7, 8, 3], [3, 0, 0, 0]]
     assert mask.tolist() == [[True, True, False, False], [True] * 4, [True, False, False, False]]
     assert ids.dtype == torch.int64
+
+
+# --- number formats ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("float32", 1e-5), ("bfloat16", 0.2), ("float16", 0.03)])
+@pytest.mark.parametrize("variation", ["paper", "Marian", "learned positions", "rotary positions"])
+def test_every_float_format_translates_nearly_as_float64_does(variation, precision, tolerance):
+    model = tiny_model(**VARIATIONS[variation])
+    sources, targets = make_batch(model.config)
+    with torch.no_grad():
+        expected = model.double()(*pad_sequences(sources, 0), targets)
+        model.set_precision(precision)
+        state = model.prefill(*pad_sequences(sources, 0))
+        stepwise = torch.stack([model.decode_step(targets[:, t], state) for t in range(TARGET_LENGTH)], dim=1)
+    assert model.precision == precision
+    assert {weight.dtype for weight in model.parameters()} == {getattr(torch, precision)}
+    assert stepwise.dtype == getattr(torch, precision)
+    torch.testing.assert_close(stepwise.double(), expected, atol=tolerance * expected.abs().max().item(), rtol=0)
+
+
+def test_tied_weights_stay_tied_in_another_format():
+    model = tiny_model()
+    model.set_precision("bfloat16")
+    assert model.output.weight is model.target_embedding.weight is model.source_embedding.weight
+
+
+@pytest.mark.parametrize(
+    ("device", "has_kernels", "is_new", "expected"),
+    [("cpu", True, True, "int8"), ("cpu", False, True, "float32"), ("cuda", True, True, "bfloat16")]
+    + [("cuda", True, False, "float16")],
+)
+def test_auto_is_the_fastest_format_of_the_device(monkeypatch, device, has_kernels, is_new, expected):
+    monkeypatch.setattr("model.transformer.has_int8_kernels", lambda: has_kernels)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: is_new)
+    assert _fastest_precision(torch.device(device)) == expected
+
+
+def test_int8_is_refused_where_no_processor_computes():
+    with torch.device("meta"):
+        model = Transformer(tiny_config())
+    with pytest.raises(Int8Unavailable, match="by a processor, not by meta"):
+        model.set_precision("int8")

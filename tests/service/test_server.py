@@ -14,6 +14,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+import torch
 import uvicorn
 
 from model.checkpoint import load_checkpoint
@@ -303,6 +304,13 @@ def test_a_damaged_model_ends_the_server_with_1_and_names_the_file(tmp_path):
     server = Server("-m", tmp_path / "damaged")
     assert server.wait() == 1
     assert "model.safetensors" in "".join(server.errors)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_asked_for_and_missing_ends_the_server_and_says_why():
+    server = Server("-m", TINY, GOSSAMER_DEVICE="cuda")
+    assert server.wait() == 1
+    assert "device is cuda, but torch" in "".join(server.errors)
 
 
 def test_a_port_in_use_is_2_and_says_so():
