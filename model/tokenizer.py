@@ -22,6 +22,9 @@ from model.normalizer import NORMALIZER_VERSION, NormalizedText, normalize
 
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = range(4)
 
+# Private-use characters that a vocabulary may hold as one piece each, for spans that must come through unchanged.
+MASK_CHARACTERS = tuple(map(chr, range(0xE000, 0xE00A)))
+
 _SPACE_MARK = "\u2581"  # how SentencePiece writes a space
 _UNKNOWN_SURFACE = "\ufffd".encode()
 # Text that comes back changed from a model that normalises, adds a space, or drops characters.
