@@ -12,15 +12,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
-from torch import Tensor
 
 from model.checkpoint import Checkpoint
 from model.config import TransformerConfig
 from model.decoding import DecodingOptions, Hypothesis
-from model.kv_cache import DecoderState
 from model.search import Search, SearchStep, advance_batch, start_search
 from model.tokenizer import TextTokenizer
-from model.transformer import Transformer, pad_sequences
+from model.transformer import DecodingState, Transformer, pad_sequences
 
 
 def target_limit(config: TransformerConfig, source_length: int) -> int:
@@ -132,15 +130,15 @@ def _decode(model: Transformer, source_ids: list[list[int]], searches: list[Sear
     tokens = [model.config.decoder_start_id] * len(searches)
     running = list(searches)
     while running:
-        logits: Tensor = model.decode_step(torch.tensor(tokens, device=device), state)
+        logits, summary = model.decode_step_summarized(torch.tensor(tokens, device=device), state)
         rows_before = [search.num_rows for search in running]
-        steps = advance_batch(running, logits)
+        steps = advance_batch(running, logits, summary)
         _move_rows(state, rows_before, steps)
         tokens = [token for step in steps for token in step.tokens]
         running = [search for search in running if not search.finished]
 
 
-def _move_rows(state: DecoderState, rows_before: list[int], steps: list[SearchStep]) -> None:
+def _move_rows(state: DecodingState, rows_before: list[int], steps: list[SearchStep]) -> None:
     """Make the rows of the state those that the searches go on with."""
     rows: list[int] = []
     first_row = 0

@@ -115,6 +115,16 @@ class Embedding(nn.Module):
             embedded = embedded + (table[:count] if positions is None else table[positions])
         return functional.dropout(embedded, self._dropout, self.training)
 
+    def position_rows(self, count: int) -> Tensor | None:
+        """At least the first ``count`` rows of what is added for positions, float32; None when nothing is.
+
+        Raises:
+            PositionTooLarge: When a learned table has fewer rows.
+        """
+        if self.positions is None and self._sinusoids is None:
+            return None
+        return self._position_rows(count, self.weight)
+
     def _position_rows(self, count: int, like: Tensor) -> Tensor:
         if self._sinusoids is not None:
             return self._sinusoids.rows(count, like.device, like.dtype)

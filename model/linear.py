@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from model.native.packing import PackedWeight
+
 _TINY = 1e-30
 
 
@@ -38,14 +40,15 @@ class Linear(nn.Module):
         super().__init__()
         self.weight: nn.Parameter | None = nn.Parameter(torch.empty(out_features, in_features))
         self.bias = nn.Parameter(torch.empty(out_features)) if bias else None
-        self._packed: Any = None  # an opaque torch object, laid out for the processor's kernel
+        self.packed: PackedWeight | None = None  # for our kernels, where they are compiled
+        self._packed: Any = None  # else an opaque torch object, laid out for torch's kernel
         self._levels = 127
         self._row_block = 0
 
     @property
     def is_quantized(self) -> bool:
         """Whether the weight is held in int8."""
-        return self._packed is not None
+        return self.weight is None
 
     @property
     def input_levels(self) -> int:
@@ -59,6 +62,8 @@ class Linear(nn.Module):
         """
         if self.weight is not None:
             return self.weight
+        if self.packed is not None:
+            return self.packed.unpacked()
         rounded, _ = torch.ops.quantized.linear_unpack(self._packed)
         weight: Tensor = rounded.dequantize()
         return weight
@@ -75,6 +80,10 @@ class Linear(nn.Module):
             Int8Unavailable: When the kernel is missing.
         """
         assert self.weight is not None, "already quantized"
+        if reduce_range is None and PackedWeight.fits(self.weight):
+            self.packed = PackedWeight(self.weight.detach().float(), self.bias)
+            self.weight = None
+            return
         if reduce_range is None:
             reduce_range = not _has_vnni()
         weight = self.weight.detach().float()
@@ -97,6 +106,8 @@ class Linear(nn.Module):
             if self._row_block:
                 return in_row_blocks(self._multiply, inputs, self._row_block)
             return functional.linear(inputs, self.weight, self.bias)
+        if self.packed is not None:
+            return self.packed.multiply(inputs)
         ranges = inputs.abs().amax(dim=-1, keepdim=True).clamp_min_(_TINY)
         product: Tensor = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(
             inputs / ranges, 1.0 / self._levels, self._levels + 1, self._packed

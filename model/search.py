@@ -248,6 +248,69 @@ def candidates(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return values, ids
 
 
+@dataclass(frozen=True, slots=True)
+class LogitsSummary:
+    """What a kernel that computed logits knows of each block of neighbouring tokens, so that no one need read them all.
+
+    Attributes:
+        maxima: (R, ceil(V / block_size)) the largest logit of each block; NaN where one is NaN or +inf.
+        sums: Same shape, the sum of exp(logit - maximum of the block).
+        block_size: Tokens in a block.
+    """
+
+    maxima: Tensor
+    sums: Tensor
+    block_size: int
+
+    def rows(self, index: Tensor) -> LogitsSummary:
+        """The summary of some rows."""
+        return LogitsSummary(self.maxima[index], self.sums[index], self.block_size)
+
+    def log_sum_exp(self) -> Tensor:
+        """(R,) the logarithm of the softmax's denominator; NaN for a row without finite logits."""
+        largest = self.maxima.amax(-1, keepdim=True)
+        return largest.squeeze(1) + (self.sums * (self.maxima - largest).exp()).sum(-1).log()
+
+    def best_tokens(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """As the function `best_tokens`."""
+        values, blocks = self.maxima.max(-1)
+        block_values, ids = _gather_blocks(logits, blocks[:, None], self.block_size)
+        return values, ids.gather(1, block_values.argmax(-1, keepdim=True)).squeeze(1)
+
+    def candidates(self, logits: Tensor, k: int, banned: Sequence[set[int]]) -> tuple[Tensor, Tensor] | None:
+        """As the function `candidates` of log-probabilities whose `banned` tokens were set to -inf.
+
+        Args:
+            logits: (R, V), left as they are.
+            k: How many.
+            banned: For each row.
+
+        Returns:
+            Values (R, k) and ids (R, k); None where the vocabulary is too small for this way, or a tie or a row
+            without k permitted tokens needs the whole row.
+        """
+        # Of n best blocks at most len(banned) owe their place to a banned token: the others' maxima are permitted ones.
+        num_blocks = k + 1 + max(map(len, banned))
+        if num_blocks >= self.maxima.shape[1]:
+            return None
+        blocks = self.maxima.topk(num_blocks).indices
+        values, ids = _gather_blocks(logits, blocks, self.block_size)
+        everywhere = set.intersection(*banned)
+        for token in everywhere:
+            values.masked_fill_(ids == token, -math.inf)
+        for row, tokens in enumerate(banned):
+            if tokens > everywhere:
+                values[row].masked_fill_(torch.isin(ids[row], torch.tensor(list(tokens - everywhere))), -math.inf)
+        values, places = values.topk(k + 1)
+        ids = ids.gather(1, places)
+        if not bool(((values[:, k - 1] > values[:, k]) | values[:, 0].isnan()).all()):
+            return None
+        ids, order = ids[:, :k].sort(dim=-1)
+        values = values[:, :k].gather(1, order)
+        values, order = values.sort(dim=-1, descending=True, stable=True)
+        return values - self.log_sum_exp().unsqueeze(1), ids.gather(1, order)
+
+
 # --- (c) the choice, one sequence at a time --------------------------------------------------------------------------
 
 
@@ -561,7 +624,7 @@ def start_search(
 S = TypeVar("S", bound=Search)
 
 
-def advance_batch(searches: Sequence[Search], logits: Tensor) -> list[SearchStep]:
+def advance_batch(searches: Sequence[Search], logits: Tensor, summary: LogitsSummary | None = None) -> list[SearchStep]:
     """Advances searches of any kinds and settings by one token, each as if it were alone.
 
     The work on (R, V) is done once for all rows of a kind: a maximum for greedy search, log_softmax and top-k for the
@@ -571,6 +634,7 @@ def advance_batch(searches: Sequence[Search], logits: Tensor) -> list[SearchStep
         searches: Unfinished searches.
         logits: (R, V) for the next token, R the sum of their `num_rows`: the rows of the first search in the order of
             its last `SearchStep`, then those of the second, and so on. Computed with in float32, and left unchanged.
+        summary: Of the same logits, from the kernel that computed them; None where there is none.
 
     Returns:
         A step for each search. Its hypotheses are final where the step is empty.
@@ -592,8 +656,8 @@ def advance_batch(searches: Sequence[Search], logits: Tensor) -> list[SearchStep
     beams = _of_kind(BeamSearch, searches, first_rows)
     sampling = _of_kind(SamplingSearch, searches, first_rows)
     # All that can fail comes before the first search is touched.
-    greedy_choices = _greedy_choices(greedy, logits)
-    beam_candidates = _beam_candidates(beams, logits)
+    greedy_choices = _greedy_choices(greedy, logits, summary)
+    beam_candidates = _beam_candidates(beams, logits, summary)
     distributions = _distributions(sampling, logits)
 
     steps: dict[int, SearchStep] = {}
@@ -632,6 +696,32 @@ def _rows_of(placed: Sequence[_Placed[S]], logits: Tensor) -> Tensor:
     return logits.float()
 
 
+def _summary_of(placed: Sequence[_Placed[S]], logits: Tensor, summary: LogitsSummary | None) -> LogitsSummary | None:
+    """The summary of the rows of these searches."""
+    rows = [row for place in placed for row in place.rows]
+    if summary is None or len(rows) == logits.shape[0]:
+        return summary
+    return summary.rows(torch.tensor(rows, device=logits.device))
+
+
+def _summarized_candidates(
+    placed: Sequence[_Placed[BeamSearch]], logits: Tensor, summary: LogitsSummary | None, k: int
+) -> tuple[Tensor, Tensor] | None:
+    """The candidates without reading all logits; None where that does not do."""
+    rows = [row for place in placed for row in place.search.rows]
+    needs_all = any(
+        constraints.repetition_penalty != 1.0 or constraints.forced_id(tokens) is not None
+        for constraints, tokens in rows
+    )
+    if summary is None or needs_all:
+        return None
+    mine = _summary_of(placed, logits, summary)
+    assert mine is not None
+    return mine.candidates(
+        _rows_of(placed, logits), k, [constraints.banned_ids(tokens) for constraints, tokens in rows]
+    )
+
+
 def _raise_if_not_finite(placed: Sequence[_Placed[S]], is_finite: Sequence[bool]) -> None:
     rows = [row for place in placed for row in place.rows]
     bad = [row for row, good in zip(rows, is_finite, strict=True) if not good]
@@ -639,15 +729,18 @@ def _raise_if_not_finite(placed: Sequence[_Placed[S]], is_finite: Sequence[bool]
         raise NonFiniteLogits(bad)
 
 
-def _greedy_choices(placed: Sequence[_Placed[GreedySearch]], logits: Tensor) -> list[tuple[int, float]]:
+def _greedy_choices(
+    placed: Sequence[_Placed[GreedySearch]], logits: Tensor, summary: LogitsSummary | None
+) -> list[tuple[int, float]]:
     """Token and log-probability (NaN where not kept) for each greedy search.
 
     The best token is nearly always permitted. So it is looked at afterwards, and only rows where it is not are masked.
     """
     if not placed:
         return []
+    summary = _summary_of(placed, logits, summary)
     logits = _rows_of(placed, logits)
-    values, ids = best_tokens(logits)
+    values, ids = best_tokens(logits) if summary is None else summary.best_tokens(logits)
     tokens: list[int] = torch.where(values.isfinite(), ids, -1).tolist()  # One transfer for both.
     _raise_if_not_finite(placed, [token >= 0 for token in tokens])
     rows = [row for place in placed for row in place.search.rows]
@@ -660,9 +753,13 @@ def _greedy_choices(placed: Sequence[_Placed[GreedySearch]], logits: Tensor) -> 
     log_probs = [math.nan] * len(placed)
     kept = [i for i, place in enumerate(placed) if place.search.with_log_probs]
     if kept:
-        wanted = logits if len(kept) == len(placed) else logits[torch.tensor(kept, device=logits.device)]
+        at = torch.tensor(kept, device=logits.device)
         chosen = torch.tensor([tokens[i] for i in kept], device=logits.device)
-        kept_log_probs = wanted.log_softmax(-1).gather(1, chosen[:, None]).squeeze(1)
+        if summary is None:
+            wanted = logits if len(kept) == len(placed) else logits[at]
+            kept_log_probs = wanted.log_softmax(-1).gather(1, chosen[:, None]).squeeze(1)
+        else:
+            kept_log_probs = logits[at, chosen] - summary.rows(at).log_sum_exp()
         for i, log_prob in zip(kept, kept_log_probs.clamp(min=MIN_LOG_PROB).tolist(), strict=True):
             log_probs[i] = log_prob
     return list(zip(tokens, log_probs, strict=True))
@@ -676,14 +773,16 @@ def _constrained_log_probs(placed: Sequence[_Placed[S]], logits: Tensor) -> Tens
 
 
 def _beam_candidates(
-    placed: Sequence[_Placed[BeamSearch]], logits: Tensor
+    placed: Sequence[_Placed[BeamSearch]], logits: Tensor, summary: LogitsSummary | None
 ) -> list[tuple[list[list[float]], list[list[int]]]]:
     """What `BeamSearch.select` is given, for each search."""
     if not placed:
         return []
-    log_probs = _constrained_log_probs(placed, logits)
-    value_tensor, id_tensor = candidates(log_probs, max(place.search.num_candidates for place in placed))
-    values, ids = value_tensor.tolist(), id_tensor.tolist()
+    k = max(place.search.num_candidates for place in placed)
+    best = _summarized_candidates(placed, logits, summary, k)
+    if best is None:
+        best = candidates(_constrained_log_probs(placed, logits), k)
+    values, ids = best[0].tolist(), best[1].tolist()
     _raise_if_not_finite(placed, [math.isfinite(row[0]) for row in values])
     pairs = []
     start = 0

@@ -17,6 +17,11 @@ from model.encoder import Encoder
 from model.kv_cache import DecoderState, SelfAttentionCache
 from model.layers import Embedding, FeedForward
 from model.linear import Int8Unavailable, Linear, has_int8_kernels
+from model.native.translate import NativeTranslator, PagedState
+from model.search import LogitsSummary
+
+DecodingState = DecoderState | PagedState
+"""What decoding a running batch remembers: either has `num_rows`, `select`, `reorder` and `join`."""
 
 _ROW_BLOCK = 16
 _KEY_BLOCK = 16
@@ -55,6 +60,7 @@ class Transformer(nn.Module):
         super().__init__()
         self.config = config
         self._key_block = 1
+        self._native: NativeTranslator | None = None
         self.source_embedding = Embedding(config, config.source_vocab_size)
         shared = self.source_embedding.weight if config.share_embeddings else None
         self.target_embedding = Embedding(config, config.target_vocab_size, shared)
@@ -131,6 +137,7 @@ class Transformer(nn.Module):
         for module in self.modules():
             if isinstance(module, Linear):
                 module.quantize()
+        self._native = NativeTranslator(self) if NativeTranslator.fits(self) else None
 
     def make_batch_invariant(self) -> None:
         """Compute from now on so that no bit of a sequence depends on those that are translated beside it.
@@ -212,7 +219,7 @@ class Transformer(nn.Module):
         memory = self.encode(source_ids, source_mask)
         return self.logits(self.decode(target_ids, memory, source_mask))
 
-    def prefill(self, source_ids: Tensor, source_mask: Tensor | None) -> DecoderState:
+    def prefill(self, source_ids: Tensor, source_mask: Tensor | None) -> DecodingState:
         """Encode sources and prepare to decode them, one row each.
 
         Args:
@@ -222,6 +229,8 @@ class Transformer(nn.Module):
         Returns:
             A state whose cross-attention caches are written and whose rows stand at position 0.
         """
+        if self._native is not None:
+            return self._native.prefill(_unpadded(source_ids, source_mask))
         if source_mask is None:
             source_mask = torch.ones_like(source_ids, dtype=torch.bool)
         if self._key_block > 1:
@@ -256,7 +265,7 @@ class Transformer(nn.Module):
             key_block=self._key_block,
         )
 
-    def decode_step(self, tokens: Tensor, state: DecoderState) -> Tensor:
+    def decode_step(self, tokens: Tensor, state: DecodingState) -> Tensor:
         """Decode one position of every row.
 
         Args:
@@ -266,10 +275,17 @@ class Transformer(nn.Module):
         Returns:
             The logits of the next token, (R, V).
         """
+        return self.decode_step_summarized(tokens, state)[0]
+
+    def decode_step_summarized(self, tokens: Tensor, state: DecodingState) -> tuple[Tensor, LogitsSummary | None]:
+        """As :meth:`decode_step`, with a summary of the logits where the kernel gives one: search is faster with it."""
+        if isinstance(state, PagedState):
+            assert self._native is not None
+            return self._native.decode_step(tokens, state)
         hidden = self.target_embedding(tokens.unsqueeze(1), state.positions.unsqueeze(1), state.max_position)
         hidden = self.decoder.step(hidden, state)
         state.advance()
-        return self.logits(hidden.squeeze(1))
+        return self.logits(hidden.squeeze(1)), None
 
     def attentions(
         self, source_ids: Tensor, source_mask: Tensor | None, target_ids: Tensor
@@ -292,6 +308,16 @@ def _fastest_precision(device: torch.device) -> Precision:
     if device.type == "cpu":
         return "int8" if has_int8_kernels() else "float32"
     return "bfloat16" if torch.cuda.is_bf16_supported() else "float16"
+
+
+def _unpadded(source_ids: Tensor, source_mask: Tensor | None) -> list[list[int]]:
+    rows = source_ids.tolist()
+    if source_mask is None:
+        return rows
+    return [
+        [token for token, real in zip(*pair, strict=True) if real]
+        for pair in zip(rows, source_mask.tolist(), strict=True)
+    ]
 
 
 def pad_sequences(sequences: list[list[int]], pad_id: int, device: torch.device | None = None) -> tuple[Tensor, Tensor]:

@@ -1,6 +1,6 @@
 """The models and their running batches: the only file of the server that knows torch.
 
-Each model has one `DecoderState`, whose rows belong to its running sequences, one sequence after the other. A step
+Each model has one `DecodingState`, whose rows belong to its running sequences, one sequence after the other. A step
 drops rows, joins newcomers and decodes one position of every row; then each search says which of its rows go on.
 """
 
@@ -18,9 +18,8 @@ from model.checkpoint import Checkpoint
 from model.config import Precision
 from model.decoding import DecodingOptions
 from model.generation import forbidden_outputs
-from model.kv_cache import DecoderState
 from model.search import GreedySearch, NonFiniteLogits, SamplingSearch, Search, SearchStep, advance_batch, start_search
-from model.transformer import pad_sequences
+from model.transformer import DecodingState, pad_sequences
 from service.engine.interface import ModelInfo
 from service.engine.limits import EngineLimits
 from service.engine.step import EncodeGroup, Newcomer, SchedulerOutput, SequenceUpdate, StepResult
@@ -59,7 +58,7 @@ class _Batch:
         self._sequences: list[_Sequence] = []
         self._tokens: list[int] = []
         """The next input of each row."""
-        self._state: DecoderState | None = None
+        self._state: DecodingState | None = None
 
     @property
     def num_rows(self) -> int:
@@ -85,7 +84,7 @@ class _Batch:
         if self._state is None:
             self._state = state
         else:
-            self._state.join(state)
+            self._state.join(state)  # type: ignore[arg-type]  # of the same kind, being of the same model
         for newcomer in newcomers:
             self._sequences.append(_Sequence(newcomer.sequence_id, self._start_search(newcomer)))
             self._tokens.append(self._config.decoder_start_id)
@@ -94,17 +93,21 @@ class _Batch:
         """Decodes one position of every row, and says what came of it."""
         if self._state is None:
             return []
-        logits = self._model.decode_step(torch.tensor(self._tokens, device=self.device), self._state)
+        logits, summary = self._model.decode_step_summarized(
+            torch.tensor(self._tokens, device=self.device), self._state
+        )
         placed = self._placed()
         num_sequences = len(placed)
         updates: list[SequenceUpdate] = []
         steps: list[SearchStep] = []
         while placed:
             try:
-                steps = advance_batch([place.sequence.search for place in placed], logits)
+                steps = advance_batch([place.sequence.search for place in placed], logits, summary)
                 break
             except NonFiniteLogits as error:  # No search has moved: without those concerned the step is repeated.
-                placed, failed, logits = _without(placed, logits, set(error.rows))
+                placed, failed, kept = _without(placed, set(error.rows))
+                logits = logits[kept]
+                summary = None if summary is None else summary.rows(kept)
                 updates += failed
         for place, step in zip(placed, steps, strict=True):
             update = _update(place.sequence, step)
@@ -252,18 +255,15 @@ class Runner:
         return encode_seconds
 
 
-def _without(
-    placed: Sequence[_Place], logits: Tensor, bad_rows: set[int]
-) -> tuple[list[_Place], list[SequenceUpdate], Tensor]:
+def _without(placed: Sequence[_Place], bad_rows: set[int]) -> tuple[list[_Place], list[SequenceUpdate], Tensor]:
     """Takes out the sequences that own a bad row.
 
     Args:
-        placed: The sequences whose rows `logits` holds, one after the other.
-        logits: (R, V).
-        bad_rows: Rows of `logits`.
+        placed: The sequences whose rows the logits hold, one after the other.
+        bad_rows: Rows of the logits.
 
     Returns:
-        The other sequences, updates for those taken out, and the logits of the others.
+        The other sequences, updates for those taken out, and the rows of the others (int64).
     """
     kept: list[_Place] = []
     kept_rows: list[int] = []
@@ -277,7 +277,7 @@ def _without(
             kept_rows += rows
         else:
             failed.append(SequenceUpdate(place.sequence.sequence_id, failure=NOT_FINITE))
-    return kept, failed, logits[torch.tensor(kept_rows, dtype=torch.int64, device=logits.device)]
+    return kept, failed, torch.tensor(kept_rows, dtype=torch.int64)
 
 
 def _update(sequence: _Sequence, step: SearchStep) -> SequenceUpdate | None:

@@ -155,9 +155,11 @@ def test_what_cannot_be_decoded_is_refused():
 def test_no_more_rows_are_decoded_together_than_allowed(monkeypatch):
     model = ending_model()
     seen = []
-    step = type(model).decode_step
+    step = type(model).decode_step_summarized
     monkeypatch.setattr(
-        type(model), "decode_step", lambda self, tokens, state: seen.append(len(tokens)) or step(self, tokens, state)
+        type(model),
+        "decode_step_summarized",
+        lambda self, tokens, state: seen.append(len(tokens)) or step(self, tokens, state),
     )
     generate(model, random_sources([4] * 10), DecodingOptions(beam_size=3, max_target_tokens=6), max_batch_rows=10)
     assert max(seen) == 9

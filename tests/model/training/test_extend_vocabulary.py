@@ -20,14 +20,14 @@ _LINES = [
 
 def _checkpoint(folder: Path) -> Tokenizer:
     folder.mkdir()
-    tokenizer = train_tokenizer(_LINES, folder / "made.model", vocab_size=292)
+    tokenizer = train_tokenizer(_LINES, folder.with_suffix(".model"), vocab_size=292)
     config = TransformerConfig(
         source_vocab_size=292, target_vocab_size=292, d_model=16, num_heads=2, d_ff=32, num_encoder_layers=1,
         num_decoder_layers=1, pad_id=0, eos_id=3, decoder_start_id=2,
     )  # fmt: skip
     model = Transformer(config, seed=3)
     save_checkpoint(
-        folder, model, folder / "made.model", name="t", source_language="en", target_language="fr", training={}
+        folder, model, folder.with_suffix(".model"), name="t", source_language="en", target_language="fr", training={}
     )
     return tokenizer
 

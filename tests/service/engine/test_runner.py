@@ -284,21 +284,21 @@ def test_poisoned_sequence_does_not_hurt_its_neighbours(kind, value, monkeypatch
     for index, sequence in enumerate([*others[:2], poisoned, *others[2:]]):
         loop.submit(str(index), sequence)
 
-    decode_step = CHECKPOINT.model.decode_step
+    decode_step = CHECKPOINT.model.decode_step_summarized
     num_calls = 0
 
     def decode_step_with_poison(tokens, state):
         nonlocal num_calls
-        logits = decode_step(tokens, state)
+        logits, summary = decode_step(tokens, state)
         num_calls += 1
         if num_calls == 3:
             (batch,) = loop.runner._batches.values()
             (poisoned_id,) = loop.scheduler._requests["2"].running
             (rows,) = [place.rows for place in batch._placed() if place.sequence.sequence_id == poisoned_id]
             logits[rows[-1]] = value
-        return logits
+        return logits, summary
 
-    monkeypatch.setattr(CHECKPOINT.model, "decode_step", decode_step_with_poison)
+    monkeypatch.setattr(CHECKPOINT.model, "decode_step_summarized", decode_step_with_poison)
     loop.run()
     monkeypatch.undo()
     assert loop.failures == {("2", 0): NOT_FINITE} | {(name, 0): None for name in "0134"}

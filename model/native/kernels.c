@@ -1,0 +1,774 @@
+/* Whole encoder passes and whole decode steps in 8-bit integers, for x86-64 processors with AVX-512 VNNI.
+ *
+ * The same arithmetic as the PyTorch modules of model/ in int8 (which stay the definition, and run where this file was
+ * not compiled): weights rounded by output, inputs rounded by row, everything between the matrix products in float32.
+ * What is won here is all that stands around the products in a decode step of a few rows: dispatch, copies, masks.
+ *
+ * Conventions: row-major; R rows, M model width, H heads, D = M / H, N outputs, K inputs of a matrix.
+ *
+ * One call runs on several threads at once, each doing its share of every stage, with a barrier between stages (one
+ * program, many data): a step has about ninety stages of 5 to 100 microseconds, too short to hand out one by one.
+ * Every number is computed by one thread in an order that depends on nothing but its own row, so results are the same
+ * bits for any number of threads and whatever rows are beside it.
+ *
+ * A key-value block holds 16 positions of one layer and head: keys transposed [D][16], then values [16][D]. Sixteen
+ * scores are then one multiply-add a dimension, without horizontal sums.
+ */
+#include <immintrin.h>
+#include <math.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define GS_ABI 1
+#define MAX_THREADS 64
+#define COLUMNS 64  /* outputs in a block of packed weights */
+#define POSITIONS 16 /* positions in a key-value block */
+#define INLINE static inline __attribute__((always_inline))
+
+enum activation { ACT_NONE = 0, ACT_RELU = 1, ACT_SWISH = 2, ACT_GELU = 3, ACT_GELU_TANH = 4 };
+
+/* The layouts of these structures are repeated in library.py. */
+typedef struct {
+    const uint8_t *weights; /* [ceil(N / 64)][K / 4][64][4], each rounded weight + 128 */
+    const float *scales;    /* [N]: the value of one step of the weight, over the levels of the input */
+    const float *bias;      /* [N], or NULL */
+    int32_t outputs, inputs;
+} gs_linear;
+
+typedef struct {
+    const float *weight, *bias; /* [M]; weight NULL: there is no norm */
+    float eps;
+    int32_t unused;
+} gs_norm;
+
+typedef struct {
+    gs_linear qkv, out, inner, outer;
+    gs_norm attention_norm, ffn_norm;
+} gs_encoder_layer;
+
+typedef struct {
+    gs_linear qkv, out, query, kv, cross_out, inner, outer;
+    gs_norm attention_norm, cross_norm, ffn_norm;
+} gs_decoder_layer;
+
+typedef struct {
+    int32_t width, heads, ffn_width, encoder_layers, decoder_layers, vocabulary, pre_norm, activation;
+    const gs_encoder_layer *encoder;
+    const gs_decoder_layer *decoder;
+    gs_norm encoder_norm, decoder_norm;
+    gs_linear output;
+    const float *source_embedding, *target_embedding; /* [vocabulary][M] */
+    float embedding_factor;
+    int32_t unused;
+} gs_model;
+
+/* ---------------------------------------------------------------------------------------------------- threads */
+
+typedef struct {
+    int index, count;
+} team;
+
+typedef void (*program)(team, void *);
+
+static struct {
+    pthread_mutex_t busy; /* held by the call that owns the workers */
+    pthread_mutex_t sleep_lock;
+    pthread_cond_t wake;
+    atomic_uint ticket;
+    atomic_int sleepers, finished;
+    int workers, count;
+    unsigned first_tickets[MAX_THREADS]; /* what each worker has seen when it starts */
+    program run;
+    void *argument;
+    atomic_int arrived;
+    atomic_uint round;
+} pool = {.busy = PTHREAD_MUTEX_INITIALIZER, .sleep_lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
+
+INLINE void relax(int *spins) {
+    /* Where another process has the core that a thread of ours needs, spinning on would only keep it waiting. */
+    if (++*spins < 4000)
+        _mm_pause();
+    else
+        sched_yield();
+}
+
+static void barrier(team t) {
+    if (t.count == 1) return;
+    unsigned round = atomic_load_explicit(&pool.round, memory_order_acquire);
+    if (atomic_fetch_add_explicit(&pool.arrived, 1, memory_order_acq_rel) == t.count - 1) {
+        atomic_store_explicit(&pool.arrived, 0, memory_order_relaxed);
+        atomic_store_explicit(&pool.round, round + 1, memory_order_release);
+        return;
+    }
+    int spins = 0;
+    while (atomic_load_explicit(&pool.round, memory_order_acquire) == round) relax(&spins);
+}
+
+static void *work(void *argument) {
+    int index = (int)(intptr_t)argument;
+    unsigned seen = pool.first_tickets[index];
+    for (;;) {
+        int spins = 0;
+        /* About 100 microseconds: what lies between two steps of a busy engine. */
+        while (atomic_load_explicit(&pool.ticket, memory_order_acquire) == seen && spins < 3000) {
+            _mm_pause();
+            spins++;
+        }
+        if (atomic_load_explicit(&pool.ticket, memory_order_acquire) == seen) {
+            pthread_mutex_lock(&pool.sleep_lock);
+            atomic_fetch_add(&pool.sleepers, 1);
+            while (atomic_load(&pool.ticket) == seen) pthread_cond_wait(&pool.wake, &pool.sleep_lock);
+            atomic_fetch_sub(&pool.sleepers, 1);
+            pthread_mutex_unlock(&pool.sleep_lock);
+        }
+        seen = atomic_load_explicit(&pool.ticket, memory_order_acquire);
+        if (index < pool.count) pool.run((team){index, pool.count}, pool.argument);
+        atomic_fetch_add_explicit(&pool.finished, 1, memory_order_acq_rel);
+    }
+    return NULL;
+}
+
+static void run(program body, void *argument, int threads) {
+    if (threads > MAX_THREADS) threads = MAX_THREADS;
+    /* Another call has the workers: alone it takes longer, and gives the same numbers. */
+    if (threads <= 1 || pthread_mutex_trylock(&pool.busy) != 0) {
+        body((team){0, 1}, argument);
+        return;
+    }
+    while (pool.workers < threads - 1) {
+        pthread_t thread;
+        pool.first_tickets[pool.workers + 1] = atomic_load(&pool.ticket);
+        if (pthread_create(&thread, NULL, work, (void *)(intptr_t)(pool.workers + 1)) != 0) break;
+        pthread_detach(thread);
+        pool.workers++;
+    }
+    pool.count = threads < pool.workers + 1 ? threads : pool.workers + 1;
+    pool.run = body;
+    pool.argument = argument;
+    atomic_store(&pool.finished, 0);
+    atomic_fetch_add(&pool.ticket, 1);
+    if (atomic_load(&pool.sleepers) > 0) {
+        pthread_mutex_lock(&pool.sleep_lock);
+        pthread_cond_broadcast(&pool.wake);
+        pthread_mutex_unlock(&pool.sleep_lock);
+    }
+    body((team){0, pool.count}, argument);
+    int spins = 0;
+    while (atomic_load_explicit(&pool.finished, memory_order_acquire) < pool.workers) relax(&spins);
+    pthread_mutex_unlock(&pool.busy);
+}
+
+/* A child of fork has none of the workers. */
+static void forget_workers(void) {
+    pool.workers = 0;
+    atomic_store(&pool.ticket, 0);
+    atomic_store(&pool.sleepers, 0);
+    atomic_store(&pool.arrived, 0);
+    pthread_mutex_init(&pool.busy, NULL);
+    pthread_mutex_init(&pool.sleep_lock, NULL);
+    pthread_cond_init(&pool.wake, NULL);
+}
+
+__attribute__((constructor)) static void prepare(void) { pthread_atfork(NULL, NULL, forget_workers); }
+
+/* This thread's part of `count` things: [first, last). */
+INLINE void share(team t, int count, int *first, int *last) {
+    *first = (int)((int64_t)count * t.index / t.count);
+    *last = (int)((int64_t)count * (t.index + 1) / t.count);
+}
+
+/* ---------------------------------------------------------------------------------------------------- numbers */
+
+INLINE __mmask16 lanes(int count) { return count >= 16 ? (__mmask16)0xFFFF : (__mmask16)((1u << count) - 1); }
+
+/* e^x to about 1 ulp: x = n ln 2 + r, a polynomial in r, times 2^n (the coefficients of Cephes' expf). */
+INLINE __m512 exponential(__m512 x) {
+    x = _mm512_max_ps(_mm512_min_ps(x, _mm512_set1_ps(88.7f)), _mm512_set1_ps(-103.9f));
+    __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504f)), _MM_FROUND_TO_NEAREST_INT);
+    __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693359375f), x);
+    r = _mm512_fnmadd_ps(n, _mm512_set1_ps(-2.12194440e-4f), r);
+    __m512 p = _mm512_set1_ps(1.9875691500e-4f);
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.3981999507e-3f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(8.3334519073e-3f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(4.1665795894e-2f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.6666665459e-1f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(5.0000001201e-1f));
+    p = _mm512_fmadd_ps(p, _mm512_mul_ps(r, r), _mm512_add_ps(r, _mm512_set1_ps(1.0f)));
+    return _mm512_scalef_ps(p, n);
+}
+
+static __m512 activate_rare(__m512 x, int kind) {
+    float values[16];
+    _mm512_storeu_ps(values, x);
+    for (int i = 0; i < 16; i++) {
+        float v = values[i];
+        values[i] = kind == ACT_GELU ? 0.5f * v * (1.0f + erff(v * 0.70710678f))
+                                     : 0.5f * v * (1.0f + tanhf(0.79788456f * (v + 0.044715f * v * v * v)));
+    }
+    return _mm512_loadu_ps(values);
+}
+
+INLINE __m512 activate(__m512 x, int kind) {
+    switch (kind) {
+        case ACT_NONE: return x;
+        case ACT_RELU: return _mm512_max_ps(x, _mm512_setzero_ps());
+        case ACT_SWISH: {
+            __m512 denominator = _mm512_add_ps(_mm512_set1_ps(1.0f), exponential(_mm512_sub_ps(_mm512_setzero_ps(), x)));
+            return _mm512_div_ps(x, denominator);
+        }
+        default: return activate_rare(x, kind);
+    }
+}
+
+/* gamma (x - mean) / sqrt(variance + eps) + beta; in place is fine. */
+static void normalize(const float *x, float *y, int width, const gs_norm *norm) {
+    __m512 sum = _mm512_setzero_ps();
+    for (int i = 0; i < width; i += 16) sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(lanes(width - i), x + i));
+    float mean = _mm512_reduce_add_ps(sum) / width;
+    __m512 center = _mm512_set1_ps(mean), squares = _mm512_setzero_ps();
+    for (int i = 0; i < width; i += 16) {
+        __mmask16 mask = lanes(width - i);
+        __m512 d = _mm512_maskz_sub_ps(mask, _mm512_maskz_loadu_ps(mask, x + i), center);
+        squares = _mm512_fmadd_ps(d, d, squares);
+    }
+    __m512 rate = _mm512_set1_ps(1.0f / sqrtf(_mm512_reduce_add_ps(squares) / width + norm->eps));
+    for (int i = 0; i < width; i += 16) {
+        __mmask16 mask = lanes(width - i);
+        __m512 d = _mm512_mul_ps(_mm512_sub_ps(_mm512_maskz_loadu_ps(mask, x + i), center), rate);
+        d = _mm512_fmadd_ps(d, _mm512_maskz_loadu_ps(mask, norm->weight + i), _mm512_maskz_loadu_ps(mask, norm->bias + i));
+        _mm512_mask_storeu_ps(y + i, mask, d);
+    }
+}
+
+/* Rows of numbers in 8 bits. */
+typedef struct {
+    int8_t *values;  /* [R][stride] */
+    float *ranges;   /* [R] largest magnitude */
+    int32_t *offsets; /* [R] 128 times the sum of a row: what the weights' + 128 adds to a product */
+    int stride;
+} rounded;
+
+/* Round a row to 127 steps of its own largest magnitude. */
+static void round_row(const float *x, int width, rounded out, int row) {
+    __m512 largest = _mm512_setzero_ps();
+    for (int i = 0; i < width; i += 16)
+        largest = _mm512_max_ps(largest, _mm512_abs_ps(_mm512_maskz_loadu_ps(lanes(width - i), x + i)));
+    float range = _mm512_reduce_max_ps(largest);
+    if (!(range >= 1e-30f)) range = range != range ? range : 1e-30f;
+    __m512 divisor = _mm512_set1_ps(range), levels = _mm512_set1_ps(127.0f);
+    __m512i sum = _mm512_setzero_si512();
+    int8_t *to = out.values + (size_t)row * out.stride;
+    for (int i = 0; i < width; i += 16) {
+        __mmask16 mask = lanes(width - i);
+        __m512 scaled = _mm512_mul_ps(_mm512_div_ps(_mm512_maskz_loadu_ps(mask, x + i), divisor), levels);
+        __m512i whole = _mm512_maskz_cvtps_epi32(mask, scaled);
+        sum = _mm512_add_epi32(sum, whole);
+        _mm512_mask_cvtsepi32_storeu_epi8(to + i, mask, whole);
+    }
+    out.ranges[row] = range;
+    out.offsets[row] = 128 * _mm512_reduce_add_epi32(sum);
+}
+
+/* ------------------------------------------------------------------------------------------- matrix products */
+
+typedef struct {
+    float *to;             /* [R][stride] */
+    size_t stride;
+    const float *residual; /* added, same layout as `to`, or NULL */
+    int activation;
+    float *maxima, *sums;  /* [R][blocks] of each 64 outputs: the maximum, and the sum of e^(x - maximum); or NULL */
+    int blocks;
+} target;
+
+/* `height` rows times 16 * `vectors` outputs. Both are constants where this is called, so that the compiler unrolls
+ * the loops and keeps every sum in a register. */
+INLINE void tile(const int height, const int vectors, const int8_t *a, size_t stride, const uint8_t *w, int groups,
+                 __m512i sums[12][4]) {
+    __m512i s[12][4];
+#pragma GCC unroll 12
+    for (int r = 0; r < height; r++)
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; v++) s[r][v] = _mm512_setzero_si512();
+    for (int g = 0; g < groups; g++) {
+        __m512i column[4];
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; v++) column[v] = _mm512_loadu_si512(w + (size_t)g * 4 * COLUMNS + v * 64);
+#pragma GCC unroll 12
+        for (int r = 0; r < height; r++) {
+            int32_t four;
+            memcpy(&four, a + r * stride + g * 4, 4);
+            __m512i row = _mm512_set1_epi32(four);
+#pragma GCC unroll 4
+            for (int v = 0; v < vectors; v++) s[r][v] = _mm512_dpbusd_epi32(s[r][v], column[v], row);
+        }
+    }
+#pragma GCC unroll 12
+    for (int r = 0; r < height; r++)
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; v++) sums[r][v] = s[r][v];
+}
+
+/* A function of its own, so that no tile spills for the sake of what follows it. */
+#define TILE(height, vectors)                                                                                          \
+    static __attribute__((noinline)) void tile_##height##_##vectors(const int8_t *a, size_t stride, const uint8_t *w,  \
+                                                                   int groups, __m512i sums[12][4]) {                  \
+        tile(height, vectors, a, stride, w, groups, sums);                                                             \
+    }
+TILE(1, 4) TILE(2, 4) TILE(3, 4) TILE(4, 4) TILE(5, 4) TILE(6, 4)
+TILE(7, 2) TILE(8, 2) TILE(9, 2) TILE(10, 2) TILE(11, 2) TILE(12, 2)
+
+typedef void (*tile_function)(const int8_t *, size_t, const uint8_t *, int, __m512i[12][4]);
+static const tile_function tiles[13] = {NULL,     tile_1_4, tile_2_4, tile_3_4, tile_4_4,  tile_5_4, tile_6_4,
+                                        tile_7_2, tile_8_2, tile_9_2, tile_10_2, tile_11_2, tile_12_2};
+
+INLINE __m512 finish(__m512i sum, const gs_linear *linear, int column, __mmask16 mask, float range, int32_t offset,
+                     int activation, const float *residual) {
+    __m512 value = _mm512_cvtepi32_ps(_mm512_sub_epi32(sum, _mm512_set1_epi32(offset)));
+    value = _mm512_mul_ps(value, _mm512_maskz_loadu_ps(mask, linear->scales + column));
+    value = _mm512_mul_ps(value, _mm512_set1_ps(range));
+    if (linear->bias) value = _mm512_add_ps(value, _mm512_maskz_loadu_ps(mask, linear->bias + column));
+    if (activation) value = activate(value, activation);
+    if (residual) value = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, residual), value);
+    return value;
+}
+
+/* One block of 64 outputs for all rows. */
+static void multiply_block(const gs_linear *linear, int block, rounded input, int rows, target out) {
+    const int groups = linear->inputs / 4;
+    const uint8_t *weights = linear->weights + (size_t)block * linear->inputs * COLUMNS;
+    __m512i sums[12][4];
+    for (int first = 0; first < rows;) {
+        int left = rows - first;
+        /* 12 rows are as many sums as there are registers; a rest of 13 to 23 is halved, no tile is left with one row. */
+        int height = left <= 12 ? left : left < 24 ? (left + 1) / 2 : 12;
+        int vectors = height <= 6 ? 4 : 2;
+        for (int part = 0; part < 4 / vectors; part++) {
+            int start = block * COLUMNS + part * vectors * 16;
+            if (start >= linear->outputs) break;
+            tiles[height](input.values + (size_t)first * input.stride, input.stride, weights + part * vectors * 64,
+                          groups, sums);
+            for (int r = 0; r < height; r++)
+                for (int v = 0; v < vectors; v++) {
+                    int column = start + v * 16;
+                    if (column >= linear->outputs) break;
+                    __mmask16 mask = lanes(linear->outputs - column);
+                    size_t at = (size_t)(first + r) * out.stride + column;
+                    __m512 value = finish(sums[r][v], linear, column, mask, input.ranges[first + r],
+                                          input.offsets[first + r], out.activation,
+                                          out.residual ? out.residual + at : NULL);
+                    _mm512_mask_storeu_ps(out.to + at, mask, value);
+                }
+        }
+        first += height;
+    }
+    if (!out.maxima) return;
+    int start = block * COLUMNS, count = linear->outputs - start < COLUMNS ? linear->outputs - start : COLUMNS;
+    for (int row = 0; row < rows; row++) {
+        const float *values = out.to + (size_t)row * out.stride + start;
+        const __m512 nothing = _mm512_set1_ps(-INFINITY);
+        __m512 largest = nothing, part[4];
+        int odd = 0; /* NaN and +inf must not vanish in a maximum */
+        for (int v = 0; v < 4; v++) {
+            part[v] = v * 16 < count ? _mm512_mask_loadu_ps(nothing, lanes(count - v * 16), values + v * 16) : nothing;
+            odd |= _mm512_cmp_ps_mask(part[v], _mm512_set1_ps(INFINITY), _CMP_NLT_UQ);
+            largest = _mm512_max_ps(largest, part[v]);
+        }
+        float maximum = odd ? NAN : _mm512_reduce_max_ps(largest);
+        out.maxima[(size_t)row * out.blocks + block] = maximum;
+        __m512 center = _mm512_set1_ps(maximum == -INFINITY ? 0.0f : maximum), total = _mm512_setzero_ps();
+        for (int v = 0; v < 4; v++) {
+            __mmask16 real = v * 16 < count ? lanes(count - v * 16) : 0;
+            total = _mm512_add_ps(total, _mm512_maskz_mov_ps(real, exponential(_mm512_sub_ps(part[v], center))));
+        }
+        out.sums[(size_t)row * out.blocks + block] = _mm512_reduce_add_ps(total);
+    }
+}
+
+static void multiply(team t, const gs_linear *linear, rounded input, int rows, target out) {
+    int first, last;
+    share(t, (linear->outputs + COLUMNS - 1) / COLUMNS, &first, &last);
+    for (int block = first; block < last; block++) multiply_block(linear, block, input, rows, out);
+}
+
+/* -------------------------------------------------------------------------------------------------- attention */
+
+INLINE size_t block_floats(int width) { return (size_t)2 * POSITIONS * width; } /* of one head of width D */
+
+/* Write one position's key and value of one head into a block. */
+INLINE void put(float *block, int position, const float *key, const float *value, int width) {
+    for (int d = 0; d < width; d++) block[d * POSITIONS + position] = key[d];
+    memcpy(block + (size_t)width * POSITIONS + (size_t)position * width, value, width * sizeof(float));
+}
+
+/* softmax(q K^T / sqrt(D)) V for one query of one head; `blocks` are the pages, `offset` where the head lies in each. */
+static void attend(const float *query, float *const *blocks, size_t offset, size_t step, int length, int width,
+                   float scale, float *scores, float *out) {
+    /* With `step`, blocks follow one another in one buffer, blocks[0]; without, each has a pointer. */
+    int count = (length + POSITIONS - 1) / POSITIONS;
+    __m512 largest = _mm512_set1_ps(-INFINITY);
+    for (int b = 0; b < count; b++) {
+        const float *keys = (step ? blocks[0] + b * step : blocks[b]) + offset;
+        __m512 s0 = _mm512_setzero_ps(), s1 = s0, s2 = s0, s3 = s0;
+        int d = 0;
+        for (; d + 4 <= width; d += 4) {
+            s0 = _mm512_fmadd_ps(_mm512_set1_ps(query[d]), _mm512_loadu_ps(keys + d * POSITIONS), s0);
+            s1 = _mm512_fmadd_ps(_mm512_set1_ps(query[d + 1]), _mm512_loadu_ps(keys + (d + 1) * POSITIONS), s1);
+            s2 = _mm512_fmadd_ps(_mm512_set1_ps(query[d + 2]), _mm512_loadu_ps(keys + (d + 2) * POSITIONS), s2);
+            s3 = _mm512_fmadd_ps(_mm512_set1_ps(query[d + 3]), _mm512_loadu_ps(keys + (d + 3) * POSITIONS), s3);
+        }
+        for (; d < width; d++) s0 = _mm512_fmadd_ps(_mm512_set1_ps(query[d]), _mm512_loadu_ps(keys + d * POSITIONS), s0);
+        __m512 score = _mm512_mul_ps(_mm512_add_ps(_mm512_add_ps(s0, s1), _mm512_add_ps(s2, s3)), _mm512_set1_ps(scale));
+        score = _mm512_mask_mov_ps(_mm512_set1_ps(-INFINITY), lanes(length - b * POSITIONS), score);
+        largest = _mm512_max_ps(largest, score);
+        _mm512_storeu_ps(scores + b * POSITIONS, score);
+    }
+    __m512 maximum = _mm512_set1_ps(_mm512_reduce_max_ps(largest)), total = _mm512_setzero_ps();
+    for (int b = 0; b < count; b++) {
+        __mmask16 real = lanes(length - b * POSITIONS);
+        __m512 e = _mm512_maskz_mov_ps(real, exponential(_mm512_sub_ps(_mm512_loadu_ps(scores + b * POSITIONS), maximum)));
+        total = _mm512_add_ps(total, e);
+        _mm512_storeu_ps(scores + b * POSITIONS, e);
+    }
+    __m512 part = _mm512_set1_ps(1.0f / _mm512_reduce_add_ps(total));
+    for (int first = 0; first < width; first += 64) {
+        int vectors = (width - first + 15) / 16 < 4 ? (width - first + 15) / 16 : 4;
+        __m512 mixed[4] = {_mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps()};
+        for (int b = 0; b < count; b++) {
+            const float *values = (step ? blocks[0] + b * step : blocks[b]) + offset + (size_t)width * POSITIONS + first;
+            int positions = length - b * POSITIONS < POSITIONS ? length - b * POSITIONS : POSITIONS;
+            for (int p = 0; p < positions; p++) {
+                __m512 weight = _mm512_set1_ps(scores[b * POSITIONS + p]);
+                for (int v = 0; v < vectors; v++) {
+                    __m512 value = _mm512_maskz_loadu_ps(lanes(width - first - v * 16), values + (size_t)p * width + v * 16);
+                    mixed[v] = _mm512_fmadd_ps(weight, value, mixed[v]);
+                }
+            }
+        }
+        for (int v = 0; v < vectors; v++)
+            _mm512_mask_storeu_ps(out + first + v * 16, lanes(width - first - v * 16), _mm512_mul_ps(mixed[v], part));
+    }
+}
+
+/* --------------------------------------------------------------------------------------------------- workspace */
+
+static __thread char *arena;
+static __thread size_t arena_size;
+
+static char *reserve(size_t size) {
+    if (size > arena_size) {
+        free(arena);
+        size = (size + size / 4 + 4095) & ~(size_t)4095;
+        arena = aligned_alloc(64, size);
+        arena_size = arena ? size : 0;
+    }
+    return arena;
+}
+
+static void *take(char **from, size_t size) {
+    char *got = *from;
+    *from += (size + 63) & ~(size_t)63;
+    return got;
+}
+
+typedef struct {
+    float *hidden, *wide, *mixed, *scores; /* [R][M], [R][max(3 M, F)], [R][M], [threads][longest] */
+    rounded input;
+    size_t wide_stride;
+    int longest;
+} workspace;
+
+static int get_workspace(const gs_model *model, int rows, int longest, int threads, size_t more, workspace *space,
+                         char **rest) {
+    size_t width = model->width, ffn = model->ffn_width;
+    size_t wide = 3 * width > ffn ? 3 * width : ffn, deep = ffn > width ? ffn : width;
+    size_t padded = ((size_t)longest + POSITIONS - 1) / POSITIONS * POSITIONS;
+    size_t size = rows * (2 * width + wide) * sizeof(float) + rows * (deep + 16) + threads * padded * sizeof(float) +
+                  more + 64 * 16;
+    char *at = reserve(size);
+    if (!at) return 0;
+    space->hidden = take(&at, rows * width * sizeof(float));
+    space->mixed = take(&at, rows * width * sizeof(float));
+    space->wide = take(&at, rows * wide * sizeof(float));
+    space->wide_stride = wide;
+    space->scores = take(&at, threads * padded * sizeof(float));
+    space->longest = (int)padded;
+    space->input = (rounded){.values = take(&at, rows * deep), .stride = (int)deep};
+    space->input.ranges = take(&at, rows * sizeof(float));
+    space->input.offsets = take(&at, rows * sizeof(int32_t));
+    *rest = at;
+    return 1;
+}
+
+/* ------------------------------------------------------------------------------------------------ shared stages */
+
+INLINE void embed(const float *table, float factor, const float *positions, int32_t id, int32_t position, int width,
+                  float *to) {
+    const float *row = table + (size_t)id * width, *add = positions ? positions + (size_t)position * width : NULL;
+    for (int i = 0; i < width; i++) to[i] = row[i] * factor + (add ? add[i] : 0.0f);
+}
+
+/* Stage: what a sublayer reads, rounded. With pre-norm that is the normed stream. */
+static void prepare_rows(team t, const gs_model *model, const workspace *space, const gs_norm *norm, int rows) {
+    int first, last, width = model->width;
+    share(t, rows, &first, &last);
+    for (int row = first; row < last; row++) {
+        const float *x = space->hidden + (size_t)row * width;
+        if (norm && norm->weight) {
+            float *y = space->mixed + (size_t)row * width;
+            normalize(x, y, width, norm);
+            x = y;
+        }
+        round_row(x, width, space->input, row);
+    }
+    barrier(t);
+}
+
+static void round_rows(team t, const float *from, size_t stride, int width, rounded to, int rows) {
+    int first, last;
+    share(t, rows, &first, &last);
+    for (int row = first; row < last; row++) round_row(from + row * stride, width, to, row);
+    barrier(t);
+}
+
+static void apply(team t, const gs_linear *linear, const workspace *space, int rows, float *to, size_t stride,
+                  const float *residual, int activation) {
+    multiply(t, linear, space->input, rows, (target){.to = to, .stride = stride, .residual = residual, .activation = activation});
+    barrier(t);
+}
+
+/* Stage: the norm after a sublayer, with post-norm. */
+static void finish_rows(team t, const gs_model *model, const workspace *space, const gs_norm *norm, int rows) {
+    if (model->pre_norm) return;
+    int first, last, width = model->width;
+    share(t, rows, &first, &last);
+    for (int row = first; row < last; row++) {
+        float *x = space->hidden + (size_t)row * width;
+        normalize(x, x, width, norm);
+    }
+    barrier(t);
+}
+
+static void feed_forward(team t, const gs_model *model, const workspace *space, const gs_linear *inner,
+                         const gs_linear *outer, const gs_norm *norm, int rows) {
+    prepare_rows(t, model, space, model->pre_norm ? norm : NULL, rows);
+    apply(t, inner, space, rows, space->wide, space->wide_stride, NULL, model->activation);
+    round_rows(t, space->wide, space->wide_stride, model->ffn_width, space->input, rows);
+    apply(t, outer, space, rows, space->hidden, model->width, space->hidden, ACT_NONE);
+    finish_rows(t, model, space, norm, rows);
+}
+
+/* ----------------------------------------------------------------------------------------------------- encoder */
+
+typedef struct {
+    const gs_model *model;
+    const int32_t *ids;      /* [rows], the sequences one after the other */
+    const float *positions;  /* table of positional encodings, or NULL */
+    int32_t sequences;
+    const int32_t *starts;   /* [sequences + 1] */
+    float *const *cross;     /* a buffer for each sequence: [decoder layers][blocks][H][2 * 16 * D] */
+    workspace space;
+    float *blocks;           /* keys and values of one layer, of all sequences */
+    size_t *block_starts;    /* [sequences], in floats */
+} encoding;
+
+static void scatter(float *blocks, int heads, int depth, int position, const float *key, const float *value) {
+    float *page = blocks + (size_t)(position / POSITIONS) * heads * block_floats(depth);
+    for (int head = 0; head < heads; head++)
+        put(page + head * block_floats(depth), position % POSITIONS, key + head * depth, value + head * depth, depth);
+}
+
+static void encode_part(team t, void *argument) {
+    encoding *e = argument;
+    const gs_model *model = e->model;
+    const workspace *space = &e->space;
+    const int width = model->width, heads = model->heads, depth = width / heads, rows = e->starts[e->sequences];
+    const float scale = 1.0f / sqrtf((float)depth);
+    const size_t page = heads * block_floats(depth);
+    int first, last;
+    share(t, e->sequences, &first, &last);
+    for (int s = first; s < last; s++)
+        for (int row = e->starts[s]; row < e->starts[s + 1]; row++)
+            embed(model->source_embedding, model->embedding_factor, e->positions, e->ids[row], row - e->starts[s], width,
+                  space->hidden + (size_t)row * width);
+    barrier(t);
+    for (int l = 0; l < model->encoder_layers; l++) {
+        const gs_encoder_layer *layer = &model->encoder[l];
+        prepare_rows(t, model, space, model->pre_norm ? &layer->attention_norm : NULL, rows);
+        apply(t, &layer->qkv, space, rows, space->wide, space->wide_stride, NULL, ACT_NONE);
+        /* Work items are a head of a sequence: its keys and values are laid out, then every query looks at them. */
+        int items = e->sequences * heads;
+        for (int item = t.index; item < items; item += t.count) {
+            int s = item / heads, head = item % heads, start = e->starts[s], length = e->starts[s + 1] - start;
+            float *blocks = e->blocks + e->block_starts[s];
+            for (int p = 0; p < length; p++) {
+                const float *row = space->wide + (size_t)(start + p) * space->wide_stride + head * depth;
+                put(blocks + (size_t)(p / POSITIONS) * page + head * block_floats(depth), p % POSITIONS, row + width,
+                    row + 2 * width, depth);
+            }
+            for (int p = 0; p < length; p++) {
+                size_t row = start + p;
+                attend(space->wide + row * space->wide_stride + head * depth, &blocks, head * block_floats(depth), page,
+                       length, depth, scale, space->scores + (size_t)t.index * space->longest,
+                       space->mixed + row * width + head * depth);
+            }
+        }
+        barrier(t);
+        round_rows(t, space->mixed, width, width, space->input, rows);
+        apply(t, &layer->out, space, rows, space->hidden, width, space->hidden, ACT_NONE);
+        finish_rows(t, model, space, &layer->attention_norm, rows);
+        feed_forward(t, model, space, &layer->inner, &layer->outer, &layer->ffn_norm, rows);
+    }
+    prepare_rows(t, model, space, &model->encoder_norm, rows);
+    for (int l = 0; l < model->decoder_layers; l++) {
+        apply(t, &model->decoder[l].kv, space, rows, space->wide, space->wide_stride, NULL, ACT_NONE);
+        for (int s = t.index; s < e->sequences; s += t.count) {
+            int start = e->starts[s], length = e->starts[s + 1] - start;
+            float *blocks = e->cross[s] + (size_t)l * ((length + POSITIONS - 1) / POSITIONS) * page;
+            for (int p = 0; p < length; p++) {
+                const float *row = space->wide + (size_t)(start + p) * space->wide_stride;
+                scatter(blocks, heads, depth, p, row, row + width);
+            }
+        }
+        barrier(t);
+    }
+}
+
+int gs_encode(const gs_model *model, int32_t threads, const int32_t *ids, const float *positions, int32_t sequences,
+              const int32_t *starts, float *const *cross) {
+    int rows = starts[sequences], longest = 0, depth = model->width / model->heads;
+    size_t pages = 0, page = model->heads * block_floats(depth);
+    for (int s = 0; s < sequences; s++) {
+        int length = starts[s + 1] - starts[s];
+        if (length > longest) longest = length;
+        pages += (length + POSITIONS - 1) / POSITIONS;
+    }
+    encoding e = {model, ids, positions, sequences, starts, cross, {0}, NULL, NULL};
+    char *rest;
+    size_t more = pages * page * sizeof(float) + sequences * sizeof(size_t) + 256;
+    if (!get_workspace(model, rows, longest, threads, more, &e.space, &rest)) return -1;
+    e.block_starts = take(&rest, sequences * sizeof(size_t));
+    e.blocks = take(&rest, pages * page * sizeof(float));
+    size_t at = 0;
+    for (int s = 0; s < sequences; s++) {
+        e.block_starts[s] = at;
+        at += (size_t)(starts[s + 1] - starts[s] + POSITIONS - 1) / POSITIONS * page;
+    }
+    run(encode_part, &e, threads);
+    return 0;
+}
+
+/* ------------------------------------------------------------------------------------------------------ decoder */
+
+typedef struct {
+    const gs_model *model;
+    int32_t rows;
+    const int32_t *ids, *positions; /* [rows] */
+    const float *table;             /* of positional encodings, or NULL */
+    float *const *pages;            /* [rows][max_pages], each [decoder layers][H][2 * 16 * D] */
+    int32_t max_pages;
+    float *const *cross;            /* [rows], see gs_encode */
+    const int32_t *cross_lengths;   /* [rows] */
+    float *logits, *maxima, *sums;
+    workspace space;
+} decoding;
+
+static void decode_part(team t, void *argument) {
+    decoding *s = argument;
+    const gs_model *model = s->model;
+    const workspace *space = &s->space;
+    const int width = model->width, heads = model->heads, depth = width / heads, rows = s->rows;
+    const float scale = 1.0f / sqrtf((float)depth);
+    float *scores = space->scores + (size_t)t.index * space->longest;
+    int first, last;
+    share(t, rows, &first, &last);
+    for (int row = first; row < last; row++)
+        embed(model->target_embedding, model->embedding_factor, s->table, s->ids[row], s->positions[row], width,
+              space->hidden + (size_t)row * width);
+    barrier(t);
+    share(t, rows * heads, &first, &last);
+    for (int l = 0; l < model->decoder_layers; l++) {
+        const gs_decoder_layer *layer = &model->decoder[l];
+        prepare_rows(t, model, space, model->pre_norm ? &layer->attention_norm : NULL, rows);
+        apply(t, &layer->qkv, space, rows, space->wide, space->wide_stride, NULL, ACT_NONE);
+        for (int item = first; item < last; item++) {
+            int row = item / heads, head = item % heads, position = s->positions[row];
+            size_t offset = ((size_t)l * heads + head) * block_floats(depth);
+            float *const *pages = s->pages + (size_t)row * s->max_pages;
+            const float *query = space->wide + row * space->wide_stride + head * depth;
+            put(pages[position / POSITIONS] + offset, position % POSITIONS, query + width, query + 2 * width, depth);
+            attend(query, pages, offset, 0, position + 1, depth, scale, scores, space->mixed + (size_t)row * width + head * depth);
+        }
+        barrier(t);
+        round_rows(t, space->mixed, width, width, space->input, rows);
+        apply(t, &layer->out, space, rows, space->hidden, width, space->hidden, ACT_NONE);
+        finish_rows(t, model, space, &layer->attention_norm, rows);
+
+        prepare_rows(t, model, space, model->pre_norm ? &layer->cross_norm : NULL, rows);
+        apply(t, &layer->query, space, rows, space->wide, space->wide_stride, NULL, ACT_NONE);
+        for (int item = first; item < last; item++) {
+            int row = item / heads, head = item % heads, length = s->cross_lengths[row];
+            size_t page = heads * block_floats(depth);
+            float *blocks = s->cross[row] + (size_t)l * ((length + POSITIONS - 1) / POSITIONS) * page;
+            attend(space->wide + row * space->wide_stride + head * depth, &blocks, head * block_floats(depth), page,
+                   length, depth, scale, scores, space->mixed + (size_t)row * width + head * depth);
+        }
+        barrier(t);
+        round_rows(t, space->mixed, width, width, space->input, rows);
+        apply(t, &layer->cross_out, space, rows, space->hidden, width, space->hidden, ACT_NONE);
+        finish_rows(t, model, space, &layer->cross_norm, rows);
+        feed_forward(t, model, space, &layer->inner, &layer->outer, &layer->ffn_norm, rows);
+    }
+    prepare_rows(t, model, space, &model->decoder_norm, rows);
+    multiply(t, &model->output, space->input, rows,
+             (target){.to = s->logits, .stride = model->vocabulary, .maxima = s->maxima, .sums = s->sums,
+                      .blocks = (model->vocabulary + COLUMNS - 1) / COLUMNS});
+}
+
+int gs_decode(const gs_model *model, int32_t threads, int32_t rows, const int32_t *ids, const int32_t *positions,
+              const float *table, float *const *pages, int32_t max_pages, float *const *cross,
+              const int32_t *cross_lengths, float *logits, float *maxima, float *sums) {
+    int longest = 0;
+    for (int row = 0; row < rows; row++) {
+        if (positions[row] + 1 > longest) longest = positions[row] + 1;
+        if (cross_lengths[row] > longest) longest = cross_lengths[row];
+    }
+    decoding s = {model, rows, ids, positions, table, pages, max_pages, cross, cross_lengths, logits, maxima, sums, {0}};
+    char *rest;
+    if (!get_workspace(model, rows, longest, threads, 0, &s.space, &rest)) return -1;
+    run(decode_part, &s, threads);
+    return 0;
+}
+
+/* ----------------------------------------------------------------------------------------------- single products */
+
+typedef struct {
+    const gs_linear *linear;
+    const float *input;
+    int32_t rows;
+    float *output;
+    rounded rounded_input;
+} product;
+
+static void product_part(team t, void *argument) {
+    product *p = argument;
+    round_rows(t, p->input, p->linear->inputs, p->linear->inputs, p->rounded_input, p->rows);
+    multiply(t, p->linear, p->rounded_input, p->rows, (target){.to = p->output, .stride = p->linear->outputs});
+}
+
+/* output[rows][N] = input[rows][K] W^T + b */
+int gs_multiply(const gs_linear *linear, int32_t threads, int32_t rows, const float *input, float *output) {
+    char *at = reserve((size_t)rows * (linear->inputs + 16) + 64 * 8);
+    if (!at) return -1;
+    product p = {linear, input, rows, output, {.values = take(&at, (size_t)rows * linear->inputs), .stride = linear->inputs}};
+    p.rounded_input.ranges = take(&at, rows * sizeof(float));
+    p.rounded_input.offsets = take(&at, rows * sizeof(int32_t));
+    run(product_part, &p, threads);
+    return 0;
+}
+
+int gs_abi(void) { return GS_ABI; }

@@ -1,0 +1,117 @@
+"""The compiled kernels, if they were compiled and this processor can run them.
+
+`kernels.c` beside this file is compiled when the package is installed and a C compiler is there (setup.py). Without it
+everything runs on torch's own kernels: the same translations, slower.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import platform
+from ctypes import POINTER, Structure, c_float, c_int, c_int32, c_void_p
+from pathlib import Path
+from typing import ClassVar
+
+import torch
+
+_ABI = 1
+COLUMNS = 64
+"""Outputs in a block of packed weights."""
+POSITIONS = 16
+"""Positions in a key-value block."""
+
+ACTIVATIONS = {"none": 0, "relu": 1, "swish": 2, "gelu": 3, "gelu_tanh": 4}
+
+
+class LinearStruct(Structure):
+    """``gs_linear``."""
+
+    _fields_: ClassVar = [
+        ("weights", c_void_p), ("scales", c_void_p), ("bias", c_void_p), ("outputs", c_int32), ("inputs", c_int32),
+    ]  # fmt: skip
+
+
+class NormStruct(Structure):
+    """``gs_norm``."""
+
+    _fields_: ClassVar = [("weight", c_void_p), ("bias", c_void_p), ("eps", c_float), ("unused", c_int32)]
+
+
+class EncoderLayerStruct(Structure):
+    """``gs_encoder_layer``."""
+
+    _fields_: ClassVar = [
+        *((name, LinearStruct) for name in ("qkv", "out", "inner", "outer")),
+        *((name, NormStruct) for name in ("attention_norm", "ffn_norm")),
+    ]
+
+
+class DecoderLayerStruct(Structure):
+    """``gs_decoder_layer``."""
+
+    _fields_: ClassVar = [
+        *((name, LinearStruct) for name in ("qkv", "out", "query", "kv", "cross_out", "inner", "outer")),
+        *((name, NormStruct) for name in ("attention_norm", "cross_norm", "ffn_norm")),
+    ]
+
+
+class ModelStruct(Structure):
+    """``gs_model``."""
+
+    _fields_: ClassVar = [
+        *(
+            (name, c_int32)
+            for name in (
+                "width", "heads", "ffn_width", "encoder_layers", "decoder_layers", "vocabulary", "pre_norm",
+                "activation",
+            )
+        ),
+        ("encoder", POINTER(EncoderLayerStruct)), ("decoder", POINTER(DecoderLayerStruct)),
+        ("encoder_norm", NormStruct), ("decoder_norm", NormStruct), ("output", LinearStruct),
+        ("source_embedding", c_void_p), ("target_embedding", c_void_p),
+        ("embedding_factor", c_float), ("unused", c_int32),
+    ]  # fmt: skip
+
+
+@functools.cache
+def kernels() -> ctypes.CDLL | None:
+    """The library, or None where it was not compiled or the processor lacks AVX-512 VNNI."""
+    if platform.machine() not in ("x86_64", "AMD64") or not _processor_fits():
+        return None
+    for path in sorted(Path(__file__).parent.glob("_kernels*.so")):
+        try:
+            library = ctypes.CDLL(str(path))
+        except OSError:
+            continue
+        library.gs_abi.restype = c_int
+        if library.gs_abi() == _ABI:
+            return _declared(library)
+    return None
+
+
+def _processor_fits() -> bool:
+    return bool(torch.cpu._is_avx512_supported() and torch.cpu._is_vnni_supported())
+
+
+def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
+    address = c_void_p
+    library.gs_multiply.argtypes = [POINTER(LinearStruct), c_int32, c_int32, address, address]
+    library.gs_encode.argtypes = [POINTER(ModelStruct), c_int32, address, address, c_int32, address, address]
+    library.gs_decode.argtypes = [
+        POINTER(ModelStruct), c_int32, c_int32, address, address, address, address, c_int32, address, address,
+        address, address, address,
+    ]  # fmt: skip
+    for name in ("gs_multiply", "gs_encode", "gs_decode"):
+        getattr(library, name).restype = c_int
+    return library
+
+
+def checked(code: int) -> None:
+    """Raise for a call that could not have its working memory.
+
+    Raises:
+        MemoryError: When it could not.
+    """
+    if code != 0:
+        raise MemoryError("no memory for the working space of a kernel")

@@ -1,0 +1,256 @@
+"""The compiled kernels against the PyTorch modules that define what they compute."""
+
+import random
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from model.decoding import DecodingOptions
+from model.generation import generate
+from model.linear import Linear
+from model.native.library import kernels
+from model.native.packing import PackedWeight
+from model.native.translate import PagedState
+from model.search import LogitsSummary, advance_batch, best_tokens, candidates, start_search
+from tests.model.tiny import VARIATIONS, VOCAB_SIZE, prefill, random_sources, step, tiny_model
+
+pytestmark = pytest.mark.skipif(
+    kernels() is None, reason="no kernels: no C compiler when installed, or no AVX-512 VNNI in this processor"
+)
+
+
+def native_model(**changes):
+    model = tiny_model(**{"d_model": 32, "d_ff": 48} | changes).requires_grad_(False)
+    model.quantize()
+    return model
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5, 6, 7, 11, 12, 13, 23, 24, 25, 40])
+@pytest.mark.parametrize(("inputs", "outputs"), [(16, 7), (32, 64), (64, 65), (100, 200)])
+def test_a_product_is_that_of_the_rounded_numbers(rows, inputs, outputs):
+    generator = torch.Generator().manual_seed(rows + inputs)
+    weight, bias = torch.randn(outputs, inputs, generator=generator), torch.randn(outputs, generator=generator)
+    x = torch.randn(rows, inputs, generator=generator) * torch.logspace(-3, 3, rows).unsqueeze(1)
+    steps = weight.abs().amax(1) / 127
+    ranges = x.abs().amax(1)
+    whole_weight = np.rint((weight / steps.unsqueeze(1)).numpy()).astype(np.int64)
+    whole_input = np.rint((x / ranges.unsqueeze(1) * 127).numpy()).astype(np.int64)
+    expected = whole_input @ whole_weight.T * (ranges.numpy()[:, None] / 127) * steps.numpy() + bias.numpy()
+    got = PackedWeight(weight, bias).multiply(x)
+    np.testing.assert_allclose(got.numpy(), expected, rtol=2e-5, atol=1e-5 * float(ranges.max()))
+
+
+def test_a_packed_weight_can_be_read_back():
+    weight = torch.randn(70, 24)
+    torch.testing.assert_close(
+        PackedWeight(weight, None).unpacked(), weight, rtol=0, atol=float(weight.abs().max() / 250)
+    )
+
+
+@pytest.mark.parametrize("name", [name for name in VARIATIONS if "rotary" not in name])
+def test_steps_give_the_logits_of_the_modules(name):
+    model = native_model(**VARIATIONS[name])
+    sources = random_sources([3, 17, 9, 1, 20])
+    state = prefill(model, sources)
+    assert isinstance(state, PagedState)
+    translator, model._native = model._native, None
+    expected_state = prefill(model, sources)
+    differences = []
+    generator = random.Random(1)
+    for position in range(20):
+        tokens = [model.config.decoder_start_id if not position else generator.randrange(VOCAB_SIZE) for _ in sources]
+        expected = step(model, expected_state, tokens)
+        got, _ = translator.decode_step(torch.tensor(tokens), state)
+        differences.append((got - expected).abs().amax(1) / expected.abs().amax())
+    differences = torch.stack(differences).flatten()
+    # A sum in another order may round one input of a later product to the next of its 127 steps: rare, and small.
+    assert (differences < 1e-5).float().mean() > 0.5
+    assert differences.max() < 0.1
+
+
+def test_a_model_with_rotary_positions_runs_on_the_modules():
+    model = native_model(**VARIATIONS["rotary positions"])
+    assert not isinstance(prefill(model, random_sources([4])), PagedState)
+
+
+def _alone(model, source, tokens):
+    state = prefill(model, [source])
+    return [step(model, state, [token])[0] for token in tokens]
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_a_row_has_the_same_bits_alone_and_in_any_company(threads):
+    model = native_model(**VARIATIONS["Marian"])
+    sources = random_sources([5, 33, 2, 16, 17, 9, 12, 3, 3, 8, 21, 1, 7])
+    tokens = torch.randint(4, VOCAB_SIZE, (len(sources), 19), generator=torch.Generator().manual_seed(1)).tolist()
+    alone = [_alone(model, source, row) for source, row in zip(sources, tokens, strict=True)]
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        state = prefill(model, sources)
+        for position in range(19):
+            logits = step(model, state, [row[position] for row in tokens])
+            for row, expected in enumerate(alone):
+                assert torch.equal(logits[row], expected[position])
+    finally:
+        torch.set_num_threads(before)
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_rows_that_join_leave_fork_and_change_places_go_on_as_if_alone(data):
+    model = _MODEL
+    used_before = model._native._pool.num_used
+    state, histories = None, []
+    for _ in range(data.draw(st.integers(1, 6))):
+        sources = random_sources(data.draw(st.lists(st.integers(1, 20), max_size=3)), seed=len(histories))
+        if sources:
+            joining = prefill(model, sources)
+            if state is None:
+                state = joining
+            else:
+                state.join(joining)
+            histories += [(source, []) for source in sources]
+        for _ in range(data.draw(st.integers(0, 18))):
+            if histories:
+                chosen = data.draw(st.integers(0, 10**6))
+                tokens = [4 + (chosen + row) % (VOCAB_SIZE - 4) for row in range(len(histories))]
+                last = step(model, state, tokens)
+                histories = [(source, [*past, token]) for (source, past), token in zip(histories, tokens, strict=True)]
+        if histories and histories[-1][1]:
+            check = data.draw(st.integers(0, len(histories) - 1))
+            source, past = histories[check]
+            if past:
+                assert torch.equal(last[check], _alone(model, source, past)[-1])
+        if histories:
+            rows = data.draw(st.lists(st.integers(0, len(histories) - 1), max_size=6))
+            state.select(rows)
+            histories = [histories[row] for row in rows]
+            last = last[rows] if all(past for _, past in histories) and "last" in locals() else None
+            # What was last computed belongs to the old rows: one more step, so that there is something to compare.
+            if histories:
+                last = step(model, state, [5] * len(histories))
+                histories = [(source, [*past, 5]) for source, past in histories]
+    if state is not None:
+        state.select([])
+    assert model._native._pool.num_used == used_before
+
+
+_MODEL = native_model(num_encoder_layers=1, num_decoder_layers=1) if kernels() is not None else None
+
+
+def test_a_state_that_is_dropped_gives_its_pages_back():
+    model = native_model()
+    state = prefill(model, random_sources([4, 5]))
+    for _ in range(17):
+        step(model, state, [5, 6])
+    assert model._native._pool.num_used == 4
+    state.select([0, 0, 0])
+    assert model._native._pool.num_used == 2  # shared until written
+    step(model, state, [5, 6, 7])
+    assert model._native._pool.num_used == 4  # the last page of each, the first of all
+    del state
+    assert model._native._pool.num_used == 0
+
+
+def test_beam_search_gives_what_it_gives_on_the_modules():
+    model = native_model(seed=3, **VARIATIONS["pre-norm"])
+    sources = random_sources([4, 9, 15, 2], seed=2)
+    options = DecodingOptions(beam_size=4, max_target_tokens=24, num_hypotheses=3, no_repeat_ngram_size=3)
+    got = generate(model, sources, options)
+    model._native = None
+    expected = generate(model, sources, options)
+    for mine, theirs in zip(got, expected, strict=True):
+        assert [h.tokens for h in mine] == [h.tokens for h in theirs]
+        np.testing.assert_allclose([h.score for h in mine], [h.score for h in theirs], atol=1e-3)
+
+
+def _summary(logits):
+    blocks = torch.nn.functional.pad(logits, (0, -logits.shape[1] % 64), value=-torch.inf).unflatten(1, (-1, 64))
+    maxima = blocks.amax(-1)
+    return LogitsSummary(maxima, (blocks - maxima.unsqueeze(-1)).exp().sum(-1), 64)
+
+
+def test_the_kernel_summarizes_its_logits():
+    model = native_model(source_vocab_size=1000, target_vocab_size=1000)
+    state = prefill(model, random_sources([4, 9, 2]))
+    with torch.no_grad():
+        logits, summary = model.decode_step_summarized(torch.tensor([5, 6, 7]), state)
+    expected = _summary(logits)
+    assert torch.equal(summary.maxima, expected.maxima)
+    torch.testing.assert_close(summary.sums, expected.sums, rtol=1e-5, atol=0)
+    torch.testing.assert_close(summary.log_sum_exp(), logits.logsumexp(-1))
+
+
+@pytest.mark.parametrize("poison", [float("nan"), float("inf")])
+def test_a_summary_does_not_hide_what_is_not_finite(poison):
+    model = native_model(target_vocab_size=1000, source_vocab_size=1000, output_bias=True)
+    model.output.packed._bias[777] = poison
+    with torch.no_grad():
+        _, summary = model.decode_step_summarized(torch.tensor([5]), prefill(model, random_sources([4])))
+    assert summary.best_tokens(torch.zeros(1, 1000))[0].isnan().all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6), rows=st.integers(1, 5), k=st.sampled_from([1, 2, 8]), coarse=st.booleans())
+def test_search_finds_the_same_with_a_summary_and_without(seed, rows, k, coarse):
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(rows, 1500, generator=generator) * 3
+    if coarse:
+        logits = logits.round()  # many ties
+    banned = [set(torch.randint(0, 1500, (3,), generator=generator).tolist()) | {0, 2} for _ in range(rows)]
+    for row, tokens in enumerate(banned):
+        tokens.add(int(logits[row].argmax()))  # the best of all may not be had
+    log_probs = logits.log_softmax(-1)
+    for row, tokens in enumerate(banned):
+        log_probs[row, list(tokens)] = -torch.inf
+    values, ids = candidates(log_probs, k)
+    got = _summary(logits).candidates(logits, k, banned)
+    if got is None:
+        assert coarse
+    else:
+        assert torch.equal(got[1], ids)
+        torch.testing.assert_close(got[0], values)
+    assert torch.equal(_summary(logits).best_tokens(logits)[1], best_tokens(logits)[1])
+
+
+def test_a_step_of_all_kinds_of_search_is_the_same_with_a_summary():
+    generator = torch.Generator().manual_seed(1)
+    kinds = [
+        DecodingOptions(), DecodingOptions(beam_size=4), DecodingOptions(temperature=1.0, seed=3),
+        DecodingOptions(beam_size=2, repetition_penalty=1.3), DecodingOptions(min_target_tokens=4),
+    ]  # fmt: skip
+    both = [
+        [start_search(options, eos_id=3, max_tokens=9, forbidden_ids=(0, 1), forced_prefix=prefix)
+         for options in kinds for prefix in ((), (7,))]
+        for _ in range(2)
+    ]  # fmt: skip
+    for _ in range(9):
+        running = [[search for search in searches if not search.finished] for searches in both]
+        if not running[0]:
+            break
+        logits = torch.randn(sum(search.num_rows for search in running[0]), 1500, generator=generator) * 2
+        plain, summarized = advance_batch(running[0], logits), advance_batch(running[1], logits, _summary(logits))
+        assert plain == summarized
+    for one, other in zip(*both, strict=True):
+        for mine, theirs in zip(one.hypotheses(), other.hypotheses(), strict=True):
+            assert mine.tokens == theirs.tokens
+            np.testing.assert_allclose(mine.token_log_probs, theirs.token_log_probs, rtol=1e-4, atol=1e-4)
+
+
+def test_without_kernels_a_layer_is_quantized_by_torch(monkeypatch):
+    monkeypatch.setattr(PackedWeight, "fits", lambda weight: False)
+    layer = Linear(32, 32, bias=False).requires_grad_(False)
+    layer.weight.normal_()
+    layer.quantize()
+    assert layer.packed is None
+    assert layer.is_quantized
+
+
+def test_where_a_compiler_is_the_kernels_are():
+    # Not in the mark above: a broken build must not turn into a skipped file unseen.
+    assert kernels() is not None or shutil.which("gcc") is None
