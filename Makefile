@@ -3,11 +3,13 @@
 #   make serve    sets up what serving needs, then serves the bundled model
 #   make test     sets up what the tests need, then runs them
 #
-# The environment lives in .venv and is brought up to date when pyproject.toml or the lock changes.
+# The environment lives in .venv and is brought up to date when pyproject.toml, the lock or the kernels change.
 
 VENV := .venv
 BIN := $(VENV)/bin
 LOCK := requirements/lock.txt
+# What an installation is made from: any change of it installs again.
+BUILD := pyproject.toml setup.py model/native/kernels.c $(LOCK)
 
 # The Python that .venv is made from: the first of these that is new enough, or yours with make PYTHON=...
 PYTHON_CANDIDATES := python3.13 python3.12 python3.11 python3
@@ -49,13 +51,13 @@ format: $(VENV)/.dev ## Format the code and apply lint's safe fixes
 .PHONY: setup
 setup: $(VENV)/.dev ## Set up everything for development, run nothing
 
-$(VENV)/.runtime: pyproject.toml $(LOCK) | $(BIN)/python
+$(VENV)/.runtime: $(BUILD) | $(BIN)/python
 	@echo "Installing into $(VENV): a minute or two the first time"
 	$(BIN)/python -m pip install --quiet -c $(LOCK) -e .
 	@touch $@
 
 # The development packages are a superset, so their stamp renews the other one too.
-$(VENV)/.dev: pyproject.toml $(LOCK) | $(BIN)/python
+$(VENV)/.dev: $(BUILD) | $(BIN)/python
 	@echo "Installing into $(VENV): a minute or two the first time"
 	$(BIN)/python -m pip install --quiet -c $(LOCK) -e '.[dev]'
 	@touch $(VENV)/.runtime $@
