@@ -297,7 +297,11 @@ INLINE void tile(const int height, const int vectors, const int8_t *a, size_t st
     for (int g = 0; g < groups; g++) {
         __m512i column[4];
 #pragma GCC unroll 4
-        for (int v = 0; v < vectors; v++) column[v] = _mm512_loadu_si512(w + (size_t)g * 4 * COLUMNS + v * 64);
+        for (int v = 0; v < vectors; v++) {
+            column[v] = _mm512_loadu_si512(w + (size_t)g * 4 * COLUMNS + v * 64);
+            /* Few rows wait for memory whatever is done; with more, the next block arrives while this one is used. */
+            if (height > 6) _mm_prefetch((const char *)w + (size_t)(g + groups) * 4 * COLUMNS + v * 64, _MM_HINT_T1);
+        }
 #pragma GCC unroll 12
         for (int r = 0; r < height; r++) {
             int32_t four;
