@@ -133,6 +133,7 @@ def decoded_rows(model, source, options, monkeypatch):
         captured.append(weights)
         return mixed
 
+    monkeypatch.setattr(model, "_native", None)  # the kernels hand out no weights: see the test after the next
     with torch.no_grad():
         state = model.prefill(*pad_sequences([source], model.config.pad_id))
     monkeypatch.setattr("model.decoder.fused_attention", recording)
@@ -170,6 +171,18 @@ def test_replay_rows_are_those_of_the_cached_decoder_for_every_hypothesis(model,
                 found.decoder[:, :, step, : step + 1], own[..., : step + 1], atol=tolerance(model, 1e-5)
             )
             np.testing.assert_allclose(found.cross[:, :, step], across, atol=tolerance(model, 1e-5))
+
+
+def test_replayed_logits_are_those_of_the_compiled_kernels(model):
+    if model._native is None:
+        pytest.skip("float32, rotary positions, or no kernels")
+    source = source_for(model)
+    found = replay(model, source, TARGET)
+    with torch.no_grad():
+        state = model.prefill(*pad_sequences([source], model.config.pad_id))
+        for step, token in enumerate(found.input_ids):
+            logits = model.decode_step(torch.tensor([token]), state)[0]
+            np.testing.assert_allclose(found.logits[step], logits, atol=tolerance(model, 1e-5))
 
 
 def test_an_open_end_adds_the_row_after_the_last_token(model):
