@@ -147,7 +147,7 @@ def by_another_path(tracer: Tracer, tolerance: float, reference: ArrayLike | Ten
     In int8 a difference of one bit may round an activation to the next of its 127 steps, which later layers carry on.
     """
     if tracer.model.output.is_quantized:
-        return max(tolerance, 0.02 * largest(reference))
+        return max(tolerance, 0.01 * largest(reference))
     return exact(tracer, tolerance, reference)
 
 

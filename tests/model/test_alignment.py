@@ -384,4 +384,3 @@ def test_a_target_without_its_end_is_aligned_too(checkpoint):
     target = decode_with_spans(tokenizer, ids)
     found = align(checkpoint.model, encoding.ids, source_text(encoding), ids, target, default_recipe(checkpoint.config))
     assert [target.text[slice(*word.span)] for word in found.target_words] == ["L'", "araignée"]
-
