@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service import keys
 from service.api.errors import ApiError, Forbidden, Unauthenticated, problem_response
-from service.api.limits import Client, RateLimits, address_name, current_client
+from service.api.limits import Admission, Client, RateLimits, address_name, current_admission
 from service.keys import KeyRing
 from service.observability.facts import request_facts
 from service.settings import Settings
@@ -80,8 +80,8 @@ class Gate:
             if not key.allows(scope):
                 await self._limits.take(client, "requests")
                 raise Forbidden(key.id, key.scopes, scope)
-        current_client.set(client)
         await self._limits.take(client, "requests")
+        current_admission.set(Admission(client))
 
 
 class Guard:

@@ -51,8 +51,22 @@ class Client:
     tokens_per_minute: int | None
 
 
-current_client: ContextVar[Client | None] = ContextVar("current_client", default=None)
-"""Who asks now; None where nobody looked, and nothing is limited."""
+@dataclass(slots=True)
+class Admission:
+    """A request that was let in.
+
+    Attributes:
+        client: Whose it is.
+        has_begun: Whether some of its tokens were booked. What follows (a second attempt at a sentence) is booked too,
+            but no longer refused: nobody gets half a translation.
+    """
+
+    client: Client
+    has_begun: bool = False
+
+
+current_admission: ContextVar[Admission | None] = ContextVar("current_admission", default=None)
+"""The request that is being served; None where nobody looked, and nothing is limited."""
 
 
 class RateLimits:
@@ -144,9 +158,15 @@ class LimitedEngine(ForwardingEngine):
                 yield event
 
     async def _book(self, request: EngineRequest) -> None:
-        client = current_client.get()
-        if client is not None:
-            await self._limits.take(client, "tokens", request.num_source_tokens)
+        admission = current_admission.get()
+        if admission is None:
+            return
+        try:
+            await self._limits.take(admission.client, "tokens", request.num_source_tokens)
+        except (RateLimited, OverRateLimit):
+            if not admission.has_begun:
+                raise
+        admission.has_begun = True
 
 
 def address_name(host: str | None) -> str:

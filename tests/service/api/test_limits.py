@@ -8,8 +8,10 @@ import pytest
 
 from service.api import limits as module
 from service.api.errors import OverRateLimit, RateLimited
-from service.api.limits import Client, RateLimits, address_name
+from service.api.limits import Admission, Client, LimitedEngine, RateLimits, address_name, current_admission
+from service.engine.request import EngineRequest, SequenceRequest
 from service.keys import KeyFile
+from tests.service.fakes import FakeEngine
 
 BODY = {"text": "Hello.", "source": "en", "target": "fr", "decoding": {"beam_size": 1}}
 TOKENS = 7
@@ -53,6 +55,24 @@ def test_an_address_has_its_tokens_a_minute_on_every_route(make_client, engine):
     too_much = client.post("/v1/translate", json=BODY | {"text": "Hello. " * 10})
     assert too_much.status_code == 413
     assert "may have 21 a minute" in too_much.json()["detail"]
+
+
+def test_what_has_begun_is_not_refused_halfway():
+    async def scenario():
+        fake = FakeEngine()
+        await fake.start()
+        limits = RateLimits("memory://")
+        engine, client = LimitedEngine(fake, limits), Client("key", "a", None, 10)
+        request = EngineRequest("one", "en-fr", (SequenceRequest((5, 5, 5, 5, 5, 3)),))
+        current_admission.set(Admission(client))
+        for _ in range(3):  # a sentence and two more attempts at it
+            await engine.submit(request)
+        current_admission.set(Admission(client))
+        with pytest.raises(RateLimited):
+            await engine.submit(request)
+        assert len(fake.requests) == 3
+
+    asyncio.run(scenario())
 
 
 def test_keys_have_limits_of_their_own_and_do_not_share_that_of_their_address(make_client, tmp_path):
