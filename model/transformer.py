@@ -17,6 +17,7 @@ from model.encoder import Encoder
 from model.kv_cache import DecoderState, SelfAttentionCache
 from model.layers import Embedding, FeedForward
 from model.linear import Int8Unavailable, Linear, has_int8_kernels
+from model.native.library import POSITIONS
 from model.native.translate import NativeTranslator, PagedState
 from model.search import LogitsSummary
 
@@ -165,6 +166,11 @@ class Transformer(nn.Module):
         if self.is_quantized:
             return "int8"
         return str(self.output.effective_weight().dtype).removeprefix("torch.")
+
+    @property
+    def cache_page_tokens(self) -> int:
+        """Positions in a page of the caches that :meth:`prefill` starts; 0 when they are padded rectangles."""
+        return 0 if self._native is None else POSITIONS
 
     def num_parameters(self) -> int:
         """Trained numbers, shared ones counted once."""

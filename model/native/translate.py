@@ -56,6 +56,11 @@ class PagePool:
         self._free: list[int] = []
 
     @property
+    def page_bytes(self) -> int:
+        """Bytes of one page."""
+        return 4 * self._floats
+
+    @property
     def num_used(self) -> int:
         """Pages lent at the moment."""
         return len(self._owners) - len(self._free)
@@ -130,6 +135,13 @@ class PagedState:
     def num_rows(self) -> int:
         """Rows in the batch."""
         return len(self._rows)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the keys and values that the rows hold: pages and sources, what is shared counted once."""
+        pages = {page for row in self._rows for page in row.pages}
+        sources = {id(row.memory): row.memory.numbers.nbytes for row in self._rows}
+        return len(pages) * self._pool.page_bytes + sum(sources.values())
 
     def select(self, rows: list[int]) -> None:
         """Keep ``rows`` (any order, repeats allowed), in that order: all others leave the batch."""

@@ -315,4 +315,5 @@ def _model_info(checkpoint: Checkpoint, limits: EngineLimits) -> ModelInfo:
         max_target_tokens=int(min(limits.max_target_tokens, max_positions)),
         # A source position takes as much as a target position: each layer keeps a key and a value of it.
         cache_bytes_per_token=2 * config.num_decoder_layers * config.d_model * weight.element_size(),
+        cache_page_tokens=checkpoint.model.cache_page_tokens,
     )

@@ -285,8 +285,13 @@ class Scheduler:
 
     def _reservation(self, sequence: SequenceRequest, model: ModelInfo) -> Reservation:
         rows = sequence.options.beam_size
-        positions = len(sequence.source_ids) + self._target_limit(sequence, model)
-        return Reservation(rows, rows * positions * model.cache_bytes_per_token)
+        page = model.cache_page_tokens
+        source, target = len(sequence.source_ids), self._target_limit(sequence, model)
+        if page:
+            positions = _whole_pages(source, page) + rows * _whole_pages(target, page)
+        else:
+            positions = rows * (source + target)
+        return Reservation(rows, positions * model.cache_bytes_per_token)
 
     def _check_target(self, index: int, sequence: SequenceRequest, model: ModelInfo) -> None:
         if len(sequence.source_ids) > min(self._limits.max_source_tokens, model.max_source_tokens):
@@ -329,3 +334,7 @@ def _groups_of_like_length(model: str, newcomers: Sequence[Newcomer]) -> list[En
         else:
             groups.append([newcomer])
     return [EncodeGroup(model, tuple(group)) for group in groups]
+
+
+def _whole_pages(positions: int, page: int) -> int:
+    return -(-positions // page) * page

@@ -126,6 +126,26 @@ class Loop:
         return [hypothesis.tokens for hypothesis in self.results[request_id, index]]
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_no_more_cache_is_held_than_is_reserved(seed):
+    checkpoint = make_checkpoint(seed=seed)
+    checkpoint.model.float().quantize()
+    if not checkpoint.model.cache_page_tokens:
+        pytest.skip("no kernels: caches are rectangles, which this does not hold for")
+    generator = random.Random(seed)
+    loop = Loop((checkpoint,))
+    for index in range(14):
+        loop.submit(str(index), make_sequence(generator, OPTIONS[index % len(OPTIONS)]))
+    (batch,) = loop.runner._batches.values()
+    most = 0
+    while not loop.scheduler.is_idle:
+        loop.step()
+        held = batch._state.num_bytes if batch._state is not None else 0
+        assert held <= loop.scheduler._slots.used_cache_bytes
+        most = max(most, held)
+    assert most > 0
+
+
 def test_judge_is_worth_something():
     """The sequences of these tests end at different lengths, by themselves, and depend on their sources."""
     generator = random.Random(0)
