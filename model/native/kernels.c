@@ -409,53 +409,103 @@ INLINE void put(float *block, int position, const float *key, const float *value
     memcpy(block + (size_t)width * POSITIONS + (size_t)position * width, value, width * sizeof(float));
 }
 
-/* softmax(q K^T / sqrt(D)) V for one query of one head; `blocks` are the pages, `offset` where the head lies in each. */
-static void attend(const float *query, float *const *blocks, size_t offset, size_t step, int length, int width,
-                   float scale, float *scores, float *out) {
-    /* With `step`, blocks follow one another in one buffer, blocks[0]; without, each has a pointer. */
-    int count = (length + POSITIONS - 1) / POSITIONS;
-    __m512 largest = _mm512_set1_ps(-INFINITY);
-    for (int b = 0; b < count; b++) {
-        const float *keys = (step ? blocks[0] + b * step : blocks[b]) + offset;
-        __m512 s0 = _mm512_setzero_ps(), s1 = s0, s2 = s0, s3 = s0;
+/* Where the keys and values of a head lie: pages of their own, or blocks one after the other in one buffer. */
+typedef struct {
+    float *const *pages; /* one pointer a block; or, with `step`, one pointer in all */
+    size_t offset, step; /* of the head in each; floats from block to block */
+    int length;          /* positions */
+} memory;
+
+INLINE const float *block_of(const memory *m, int block) {
+    return (m->step ? m->pages[0] + block * m->step : m->pages[block]) + m->offset;
+}
+
+/* softmax(q K^T / sqrt(D)) V for `count` queries of one head that look at the same positions. `count` is a constant
+ * where this is called; the order of every sum is the same for each. */
+INLINE void attend_together(const int count, const float *queries, size_t query_stride, const memory *m, int width,
+                            float scale, float *scores, size_t score_stride, float *out, size_t out_stride) {
+    const int blocks = (m->length + POSITIONS - 1) / POSITIONS;
+    __m512 largest[4];
+#pragma GCC unroll 4
+    for (int q = 0; q < count; q++) largest[q] = _mm512_set1_ps(-INFINITY);
+    for (int b = 0; b < blocks; b++) {
+        const float *keys = block_of(m, b);
+        __m512 s[4][4];
+#pragma GCC unroll 4
+        for (int q = 0; q < count; q++)
+#pragma GCC unroll 4
+            for (int i = 0; i < 4; i++) s[q][i] = _mm512_setzero_ps();
         int d = 0;
-        for (; d + 4 <= width; d += 4) {
-            s0 = _mm512_fmadd_ps(_mm512_set1_ps(query[d]), _mm512_loadu_ps(keys + d * POSITIONS), s0);
-            s1 = _mm512_fmadd_ps(_mm512_set1_ps(query[d + 1]), _mm512_loadu_ps(keys + (d + 1) * POSITIONS), s1);
-            s2 = _mm512_fmadd_ps(_mm512_set1_ps(query[d + 2]), _mm512_loadu_ps(keys + (d + 2) * POSITIONS), s2);
-            s3 = _mm512_fmadd_ps(_mm512_set1_ps(query[d + 3]), _mm512_loadu_ps(keys + (d + 3) * POSITIONS), s3);
+        for (; d + 4 <= width; d += 4)
+#pragma GCC unroll 4
+            for (int i = 0; i < 4; i++) {
+                __m512 column = _mm512_loadu_ps(keys + (d + i) * POSITIONS);
+#pragma GCC unroll 4
+                for (int q = 0; q < count; q++)
+                    s[q][i] = _mm512_fmadd_ps(_mm512_set1_ps(queries[q * query_stride + d + i]), column, s[q][i]);
+            }
+        for (; d < width; d++)
+#pragma GCC unroll 4
+            for (int q = 0; q < count; q++)
+                s[q][0] = _mm512_fmadd_ps(_mm512_set1_ps(queries[q * query_stride + d]),
+                                          _mm512_loadu_ps(keys + d * POSITIONS), s[q][0]);
+        __mmask16 real = lanes(m->length - b * POSITIONS);
+#pragma GCC unroll 4
+        for (int q = 0; q < count; q++) {
+            __m512 score = _mm512_add_ps(_mm512_add_ps(s[q][0], s[q][1]), _mm512_add_ps(s[q][2], s[q][3]));
+            score = _mm512_mask_mul_ps(_mm512_set1_ps(-INFINITY), real, score, _mm512_set1_ps(scale));
+            largest[q] = _mm512_max_ps(largest[q], score);
+            _mm512_storeu_ps(scores + q * score_stride + b * POSITIONS, score);
         }
-        for (; d < width; d++) s0 = _mm512_fmadd_ps(_mm512_set1_ps(query[d]), _mm512_loadu_ps(keys + d * POSITIONS), s0);
-        __m512 score = _mm512_mul_ps(_mm512_add_ps(_mm512_add_ps(s0, s1), _mm512_add_ps(s2, s3)), _mm512_set1_ps(scale));
-        score = _mm512_mask_mov_ps(_mm512_set1_ps(-INFINITY), lanes(length - b * POSITIONS), score);
-        largest = _mm512_max_ps(largest, score);
-        _mm512_storeu_ps(scores + b * POSITIONS, score);
     }
-    __m512 maximum = _mm512_set1_ps(_mm512_reduce_max_ps(largest)), total = _mm512_setzero_ps();
-    for (int b = 0; b < count; b++) {
-        __mmask16 real = lanes(length - b * POSITIONS);
-        __m512 e = _mm512_maskz_mov_ps(real, exponential(_mm512_sub_ps(_mm512_loadu_ps(scores + b * POSITIONS), maximum)));
-        total = _mm512_add_ps(total, e);
-        _mm512_storeu_ps(scores + b * POSITIONS, e);
+    __m512 part[4];
+#pragma GCC unroll 4
+    for (int q = 0; q < count; q++) {
+        __m512 maximum = _mm512_set1_ps(_mm512_reduce_max_ps(largest[q])), total = _mm512_setzero_ps();
+        for (int b = 0; b < blocks; b++) {
+            float *at = scores + q * score_stride + b * POSITIONS;
+            __m512 e = exponential(_mm512_sub_ps(_mm512_loadu_ps(at), maximum));
+            e = _mm512_maskz_mov_ps(lanes(m->length - b * POSITIONS), e);
+            total = _mm512_add_ps(total, e);
+            _mm512_storeu_ps(at, e);
+        }
+        part[q] = _mm512_set1_ps(1.0f / _mm512_reduce_add_ps(total));
     }
-    __m512 part = _mm512_set1_ps(1.0f / _mm512_reduce_add_ps(total));
-    for (int first = 0; first < width; first += 64) {
-        int vectors = (width - first + 15) / 16 < 4 ? (width - first + 15) / 16 : 4;
-        __m512 mixed[4] = {_mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps()};
-        for (int b = 0; b < count; b++) {
-            const float *values = (step ? blocks[0] + b * step : blocks[b]) + offset + (size_t)width * POSITIONS + first;
-            int positions = length - b * POSITIONS < POSITIONS ? length - b * POSITIONS : POSITIONS;
+    for (int first = 0; first < width; first += 32) {
+        const __mmask16 mask[2] = {lanes(width - first), width - first > 16 ? lanes(width - first - 16) : 0};
+        __m512 mixed[4][2];
+#pragma GCC unroll 4
+        for (int q = 0; q < count; q++) mixed[q][0] = mixed[q][1] = _mm512_setzero_ps();
+        for (int b = 0; b < blocks; b++) {
+            const float *values = block_of(m, b) + (size_t)width * POSITIONS + first;
+            int positions = m->length - b * POSITIONS < POSITIONS ? m->length - b * POSITIONS : POSITIONS;
             for (int p = 0; p < positions; p++) {
-                __m512 weight = _mm512_set1_ps(scores[b * POSITIONS + p]);
-                for (int v = 0; v < vectors; v++) {
-                    __m512 value = _mm512_maskz_loadu_ps(lanes(width - first - v * 16), values + (size_t)p * width + v * 16);
-                    mixed[v] = _mm512_fmadd_ps(weight, value, mixed[v]);
+                __m512 low = _mm512_maskz_loadu_ps(mask[0], values + (size_t)p * width);
+                __m512 high = _mm512_maskz_loadu_ps(mask[1], values + (size_t)p * width + 16);
+#pragma GCC unroll 4
+                for (int q = 0; q < count; q++) {
+                    __m512 weight = _mm512_set1_ps(scores[q * score_stride + b * POSITIONS + p]);
+                    mixed[q][0] = _mm512_fmadd_ps(weight, low, mixed[q][0]);
+                    mixed[q][1] = _mm512_fmadd_ps(weight, high, mixed[q][1]);
                 }
             }
         }
-        for (int v = 0; v < vectors; v++)
-            _mm512_mask_storeu_ps(out + first + v * 16, lanes(width - first - v * 16), _mm512_mul_ps(mixed[v], part));
+#pragma GCC unroll 4
+        for (int q = 0; q < count; q++) {
+            float *to = out + q * out_stride + first;
+            _mm512_mask_storeu_ps(to, mask[0], _mm512_mul_ps(mixed[q][0], part[q]));
+            if (mask[1]) _mm512_mask_storeu_ps(to + 16, mask[1], _mm512_mul_ps(mixed[q][1], part[q]));
+        }
     }
+}
+
+static void attend(const float *query, const memory *m, int width, float scale, float *scores, float *out) {
+    attend_together(1, query, 0, m, width, scale, scores, 0, out, 0);
+}
+
+static void attend_four(const float *queries, size_t query_stride, const memory *m, int width, float scale,
+                        float *scores, size_t score_stride, float *out, size_t out_stride) {
+    attend_together(4, queries, query_stride, m, width, scale, scores, score_stride, out, out_stride);
 }
 
 /* --------------------------------------------------------------------------------------------------- workspace */
@@ -480,7 +530,7 @@ static void *take(char **from, size_t size) {
 }
 
 typedef struct {
-    float *hidden, *wide, *mixed, *scores; /* [R][M], [R][max(3 M, F)], [R][M], [threads][longest] */
+    float *hidden, *wide, *mixed, *scores; /* [R][M], [R][max(3 M, F)], [R][M], [threads][4][longest] */
     rounded input;
     size_t wide_stride;
     int longest;
@@ -491,7 +541,7 @@ static int get_workspace(const gs_model *model, int rows, int longest, int threa
     size_t width = model->width, ffn = model->ffn_width;
     size_t wide = 3 * width > ffn ? 3 * width : ffn, deep = ffn > width ? ffn : width;
     size_t padded = ((size_t)longest + POSITIONS - 1) / POSITIONS * POSITIONS;
-    size_t size = rows * (2 * width + wide) * sizeof(float) + rows * (deep + 16) + threads * padded * sizeof(float) +
+    size_t size = rows * (2 * width + wide) * sizeof(float) + rows * (deep + 16) + threads * 4 * padded * sizeof(float) +
                   more + 64 * 16;
     char *at = reserve(size);
     if (!at) return 0;
@@ -499,7 +549,7 @@ static int get_workspace(const gs_model *model, int rows, int longest, int threa
     space->mixed = take(&at, rows * width * sizeof(float));
     space->wide = take(&at, rows * wide * sizeof(float));
     space->wide_stride = wide;
-    space->scores = take(&at, threads * padded * sizeof(float));
+    space->scores = take(&at, threads * 4 * padded * sizeof(float));
     space->longest = (int)padded;
     space->input = (rounded){.values = take(&at, rows * deep), .stride = (int)deep};
     space->input.ranges = take(&at, rows * sizeof(float));
@@ -614,11 +664,18 @@ static void encode_part(team t, void *argument) {
                 put(blocks + (size_t)(p / POSITIONS) * page + head * block_floats(depth), p % POSITIONS, row + width,
                     row + 2 * width, depth);
             }
-            for (int p = 0; p < length; p++) {
-                size_t row = start + p;
-                attend(space->wide + row * space->wide_stride + head * depth, &blocks, head * block_floats(depth), page,
-                       length, depth, scale, space->scores + (size_t)t.index * space->longest,
-                       space->mixed + row * width + head * depth);
+            memory seen = {&blocks, head * block_floats(depth), page, length};
+            float *scores = space->scores + (size_t)t.index * 4 * space->longest;
+            for (int p = 0; p < length;) {
+                const float *query = space->wide + (size_t)(start + p) * space->wide_stride + head * depth;
+                float *out = space->mixed + (size_t)(start + p) * width + head * depth;
+                if (p + 4 <= length) {
+                    attend_four(query, space->wide_stride, &seen, depth, scale, scores, space->longest, out, width);
+                    p += 4;
+                } else {
+                    attend(query, &seen, depth, scale, scores, out);
+                    p++;
+                }
             }
         }
         barrier(t);
@@ -687,7 +744,7 @@ static void decode_part(team t, void *argument) {
     const workspace *space = &s->space;
     const int width = model->width, heads = model->heads, depth = width / heads, rows = s->rows;
     const float scale = 1.0f / sqrtf((float)depth);
-    float *scores = space->scores + (size_t)t.index * space->longest;
+    float *scores = space->scores + (size_t)t.index * 4 * space->longest;
     int first, last;
     share(t, rows, &first, &last);
     for (int row = first; row < last; row++)
@@ -702,10 +759,10 @@ static void decode_part(team t, void *argument) {
         for (int item = first; item < last; item++) {
             int row = item / heads, head = item % heads, position = s->positions[row];
             size_t offset = ((size_t)l * heads + head) * block_floats(depth);
-            float *const *pages = s->pages + (size_t)row * s->max_pages;
+            memory past = {s->pages + (size_t)row * s->max_pages, offset, 0, position + 1};
             const float *query = space->wide + row * space->wide_stride + head * depth;
-            put(pages[position / POSITIONS] + offset, position % POSITIONS, query + width, query + 2 * width, depth);
-            attend(query, pages, offset, 0, position + 1, depth, scale, scores, space->mixed + (size_t)row * width + head * depth);
+            put(past.pages[position / POSITIONS] + offset, position % POSITIONS, query + width, query + 2 * width, depth);
+            attend(query, &past, depth, scale, scores, space->mixed + (size_t)row * width + head * depth);
         }
         barrier(t);
         round_rows(t, space->mixed, width, width, space->input, rows);
@@ -718,8 +775,9 @@ static void decode_part(team t, void *argument) {
             int row = item / heads, head = item % heads, length = s->cross_lengths[row];
             size_t page = heads * block_floats(depth);
             float *blocks = s->cross[row] + (size_t)l * ((length + POSITIONS - 1) / POSITIONS) * page;
-            attend(space->wide + row * space->wide_stride + head * depth, &blocks, head * block_floats(depth), page,
-                   length, depth, scale, scores, space->mixed + (size_t)row * width + head * depth);
+            memory source = {&blocks, head * block_floats(depth), page, length};
+            attend(space->wide + row * space->wide_stride + head * depth, &source, depth, scale, scores,
+                   space->mixed + (size_t)row * width + head * depth);
         }
         barrier(t);
         round_rows(t, space->mixed, width, width, space->input, rows);
