@@ -43,8 +43,8 @@ class ModelInfo:
         max_source_tokens: Longest source it takes, end of sentence included.
         max_target_tokens: Longest target it writes, end of sentence included.
         cache_bytes_per_token: Keys and values that one source or target position of one row takes.
-        cache_page_tokens: Positions that a row takes at a time, in a cache of pages; its source's are then held once for
-            all rows of a sequence. 0 = a cache of padded rectangles, which can take more than is reserved.
+        cache_page_tokens: Positions that a row takes at a time, in a cache of pages; the source's are then held once
+            for all rows of a sequence. 0 = a cache of padded rectangles, which can take more than is reserved.
     """
 
     name: str
