@@ -18,6 +18,9 @@ class InvalidLimits(ValueError):
         self.field = field
 
 
+_MIN_ROWS_TO_SHARE = 16  # with fewer, a quarter would hold no beam
+
+
 @dataclass(frozen=True, kw_only=True)
 class EngineLimits:
     """Sizes of the engine's queues and batch. Validates itself.
@@ -37,7 +40,7 @@ class EngineLimits:
         InvalidLimits: Names the field, its value and what is allowed.
     """
 
-    max_rows: int = 64
+    max_rows: int = 128
     kv_cache_bytes: int = 512 * 1024**2
     max_waiting_tokens: int = 65_536
     max_encode_tokens_per_step: int = 512
@@ -59,6 +62,14 @@ class EngineLimits:
         if self.max_source_tokens > self.max_waiting_tokens:
             allowed = f"must be at most max_waiting_tokens, which is {self.max_waiting_tokens}"
             raise InvalidLimits("max_source_tokens", self.max_source_tokens, allowed)
+
+    @property
+    def newcomer_rows(self) -> int:
+        """Of the rows, a quarter that only requests without a running sequence may take.
+
+        So a request that comes after a long list starts at the next step, instead of waiting for a row of the list.
+        """
+        return self.max_rows // 4 if self.max_rows >= _MIN_ROWS_TO_SHARE else 0
 
     def default_target_tokens(self, num_source_tokens: int) -> int:
         """The longest target of a source when no option says so, before the limits of the model."""

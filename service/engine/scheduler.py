@@ -163,8 +163,8 @@ class Scheduler:
     def schedule(self) -> SchedulerOutput:
         """Lets in as many waiting sequences as fit, and as the encoder may take up before the next decode step."""
         admitted: dict[str, list[Newcomer]] = {}
-        num_tokens = 0
-        while self._line:
+        num_tokens = num_passed_over = 0
+        while num_passed_over < len(self._line):
             owner = self._requests[self._line[0]]
             index = owner.waiting[0]
             sequence = owner.request.sequences[index]
@@ -175,6 +175,10 @@ class Scheduler:
             wanted = self._reservation(sequence, model)
             if not self._slots.fits(wanted):
                 break
+            if owner.running and self._slots.free_rows - wanted.rows < self._limits.newcomer_rows:
+                self._line.rotate(-1)
+                num_passed_over += 1
+                continue
             num_tokens += length
             newcomer = self._admit(owner, index, wanted)
             admitted.setdefault(model.name, []).append(newcomer)

@@ -218,6 +218,20 @@ def test_array_of_a_thousand_does_not_starve_a_single_sentence_that_comes_later(
     assert len(admitted) == 997
 
 
+def test_lists_leave_rows_for_requests_that_come_later():
+    scheduler = make_scheduler(max_rows=20, kv_cache_bytes=10**6)
+    for name in ("list", "other list"):
+        scheduler.submit(make_request(name, lengths=(4,) * 1000, beam_size=2))
+    for _ in range(3):
+        scheduler.schedule()
+    assert scheduler.slots.free_rows == 6  # a quarter is 5, and a beam takes 2
+    scheduler.submit(make_request("late", lengths=(4,) * 2, beam_size=2))
+    started = [scheduler.owner(newcomer.sequence_id) for newcomer in newcomers_of(scheduler.schedule())]
+    assert started == [("late", 0)]
+    assert newcomers_of(scheduler.schedule()) == []
+    scheduler.check_integrity()
+
+
 def test_requests_take_turns_and_keep_their_own_order():
     scheduler = make_scheduler(max_rows=1)
     scheduler.submit(make_request("a", (4,) * 4))
