@@ -117,7 +117,7 @@ class Settings(BaseSettings):
     max_rows: int = Field(
         _ENGINE.max_rows,
         ge=1,
-        description="Rows decoded in one step; a sequence takes as many as its beam is wide. A quarter is for newcomers.",
+        description="Rows decoded in one step; a beam takes as many as it is wide. A quarter is for newcomers.",
     )
     kv_cache_bytes: int = Field(
         _ENGINE.kv_cache_bytes, ge=1, description="Memory for keys and values of all running sequences."
