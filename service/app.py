@@ -40,6 +40,7 @@ from service.engine.step import ModelRunner
 from service.inspection.inspector import Inspector
 from service.keys import KeyFileError, KeyRing
 from service.machine import read_machine
+from service.markup import MarkupTranslator
 from service.observability.engine import MeasuredEngine
 from service.observability.logging import describe_exception
 from service.observability.metrics import Metrics
@@ -107,6 +108,8 @@ def create_app(
     engine = MeasuredEngine(LimitedEngine(engine, limits), metrics)
     metrics.watch(engine)
     translator = _translator(engine, tokenizers or {}, settings)
+    has_replayer = own_engine or replayer is not None
+    documents = MarkupTranslator(translator, inspection if has_replayer else None)
     inspector = Inspector(
         engine,
         translator,
@@ -134,7 +137,9 @@ def create_app(
         docs_url=None,
         redoc_url=None,
     )
-    app.state.services = Services(settings, engine, translator, inspector, metrics, version, DialectState(), gate)
+    app.state.services = Services(
+        settings, engine, translator, documents, inspector, metrics, version, DialectState(), gate
+    )
     for part in (translate, inspect, operations, pages, libretranslate, deepl):
         app.include_router(part.router)
     for error in (*STATUS_TABLE, RequestValidationError, HTTPException):

@@ -12,11 +12,12 @@ nothing of torch.
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import math
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -240,6 +241,14 @@ class Timings:
             self.decode_seconds + max(timing.decode_seconds for timing in timings),
         )
 
+    def beside(self, other: Timings) -> Timings:
+        """Of two pieces of work that ran side by side."""
+        return Timings(
+            queue_seconds=max(self.queue_seconds, other.queue_seconds),
+            encode_seconds=max(self.encode_seconds, other.encode_seconds),
+            decode_seconds=max(self.decode_seconds, other.decode_seconds),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Translation:
@@ -450,14 +459,10 @@ class Translator:
         Raises:
             EngineError: As `Engine.submit`, or `SequenceFailed` if the model failed for a segment.
         """
-        parts = _parts(job)
+        parts = part_by_model(job)
         if len(parts) == 1:
             return await self._translate_part(job)
-        tasks = [asyncio.ensure_future(self._translate_part(part)) for part, _ in parts]
-        try:
-            done = await asyncio.gather(*tasks)
-        finally:  # the first failure ends the others
-            await _cancel_all(tasks)
+        done = await run_together(self._translate_part(part) for part, _ in parts)
         return _joined(job, [(translation, indices) for translation, (_, indices) in zip(done, parts, strict=True)])
 
     async def _translate_part(self, job: Job) -> Translation:
@@ -465,6 +470,10 @@ class Translator:
         plan = await self._plan(job)
         timings = await self._finish_work(plan.work, job)
         return _finish(plan, {}, timings)
+
+    def segment(self, text: str, model: ModelInfo) -> Document:
+        """The segments of a text, as `translate` finds them; takes time linear in its length."""
+        return self._segment(text, model, self._vocabulary(model).encode)
 
     async def translate_segments(
         self, sources: Sequence[SegmentSource], job: Job
@@ -498,7 +507,7 @@ class Translator:
         Raises:
             EngineError: As `translate`; refusals come before the first event.
         """
-        parts = _parts(job)
+        parts = part_by_model(job)
         if len(parts) == 1:
             events = self._stream_part(job)
         else:
@@ -555,23 +564,25 @@ class Translator:
         return self._plan_now(job)
 
     def _plan_now(self, job: Job) -> _Plan:
-        vocabulary = self._vocabulary(job.model)
         plan = _Plan(self._work(job))
-        max_tokens = min(self._max_segment_tokens, job.model.max_source_tokens)
         for text in job.texts:
-            document = segment_text(
-                text,
-                job.model.source_language,
-                max_tokens=max_tokens,
-                count_tokens=lambda part: len(plan.work.encode(part).ids),
-                kept=lambda sentence: [(span.start, span.end) for span in vocabulary.spans(sentence)],
-            )
+            document = self._segment(text, job.model, plan.work.encode)
             for segment_index, segment in enumerate(document.segments):
                 if segment.translatable:
                     plan.places.append((len(plan.documents), segment_index))
                     plan.work.add(segment.text)
             plan.documents.append(document)
         return plan
+
+    def _segment(self, text: str, model: ModelInfo, encode: Callable[[str], Encoding]) -> Document:
+        vocabulary = self._vocabulary(model)
+        return segment_text(
+            text,
+            model.source_language,
+            max_tokens=min(self._max_segment_tokens, model.max_source_tokens),
+            count_tokens=lambda part: len(encode(part).ids),
+            kept=lambda sentence: [(span.start, span.end) for span in vocabulary.spans(sentence)],
+        )
 
     def _vocabulary(self, model: ModelInfo) -> Vocabulary:
         if model.name not in self._vocabularies:
@@ -720,7 +731,7 @@ def _finish(plan: _Plan, done: Mapping[int, SegmentTranslation], timings: Timing
     )
 
 
-def _parts(job: Job) -> list[tuple[Job, tuple[int, ...]]]:
+def part_by_model(job: Job) -> list[tuple[Job, tuple[int, ...]]]:
     """The job, parted so that each part has one model; with the places its texts have in the whole."""
     if not job.models:
         return [(job, tuple(range(len(job.texts))))]
@@ -744,11 +755,7 @@ def _joined(job: Job, parts: Sequence[tuple[Translation, Sequence[int]]]) -> Tra
         tuple(text for text in texts if text is not None),
         source_tokens=sum(translation.source_tokens for translation in translations),
         target_tokens=sum(translation.target_tokens for translation in translations),
-        timings=Timings(
-            queue_seconds=max(translation.timings.queue_seconds for translation in translations),
-            encode_seconds=max(translation.timings.encode_seconds for translation in translations),
-            decode_seconds=max(translation.timings.decode_seconds for translation in translations),
-        ),
+        timings=functools.reduce(Timings.beside, (translation.timings for translation in translations)),
         num_retries=sum(translation.num_retries for translation in translations),
     )
 
@@ -782,6 +789,15 @@ async def _merged(
             yield event
             if isinstance(event, Translation):
                 return
+    finally:
+        await _cancel_all(tasks)
+
+
+async def run_together(work: Iterable[Coroutine[Any, Any, _T]]) -> list[_T]:
+    """The results of all, in order; the first failure ends the others, and is raised."""
+    tasks = [asyncio.ensure_future(each) for each in work]
+    try:
+        return await asyncio.gather(*tasks)
     finally:
         await _cancel_all(tasks)
 

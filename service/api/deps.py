@@ -11,6 +11,7 @@ from service.api.auth import Gate
 from service.api.dialects.state import DialectState
 from service.engine.interface import Engine
 from service.inspection.inspector import Inspector
+from service.markup import MarkupTranslator
 from service.observability.metrics import Metrics
 from service.settings import Settings
 from service.translator import Translator
@@ -24,6 +25,7 @@ class Services:
         settings: As read at start.
         engine: May still be loading.
         translator: On top of it.
+        documents: On top of that, for HTML and XML.
         inspector: Looks inside.
         metrics: Counted and scraped.
         version: Of the server.
@@ -34,6 +36,7 @@ class Services:
     settings: Settings
     engine: Engine
     translator: Translator
+    documents: MarkupTranslator
     inspector: Inspector
     metrics: Metrics
     version: str

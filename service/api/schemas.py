@@ -11,6 +11,7 @@ from pydantic_core import PydanticCustomError
 from model.decoding import MAX_BEAM_SIZE, DecodingOptions
 from service.api.inspect_fields import MapFields
 
+Format = Literal["text", "html", "xml"]
 ReturnPart = Literal["segments", "scores", "tokens", "alignment"]
 
 
@@ -38,10 +39,8 @@ def _check_return(value: object) -> object:
 
 
 def _check_format(value: object) -> object:
-    if value == "html":
-        raise _field_error("", value, "text; html is not available yet")
-    if value != "text":
-        raise _field_error("", value, "text")
+    if value not in get_args(Format):
+        raise _field_error("", value, f"one of {', '.join(get_args(Format))}")
     return value
 
 
@@ -122,7 +121,9 @@ class TranslateRequest(_Strict):
         default=None, max_length=200, description="Name of the model; needed only if several fit."
     )
     format: Annotated[
-        Literal["text"], BeforeValidator(_check_format), Field(description="What the text is; only `text` for now.")
+        Format,
+        BeforeValidator(_check_format),
+        Field(description="What the text is: `text`; `html`, a fragment or a whole document; `xml`, well-formed."),
     ] = "text"
     decoding: Decoding = Field(default=Decoding(), description="How to search.")
     return_: Annotated[

@@ -21,7 +21,9 @@ from service.api.middleware import outcome_of
 from service.api.requests import JsonRoute, while_connected
 from service.api.responses import EventStream, JsonResponse, encode_event
 from service.engine.interface import ModelInfo
+from service.markup import MarkupTranslation, read_markups
 from service.pipeline import WarningCode
+from service.text.markup import Markup, MarkupError
 from service.translator import (
     Job,
     SegmentDone,
@@ -51,6 +53,10 @@ _EXAMPLES = {
     "paragraphs": {
         "summary": "Paragraphs keep their line breaks",
         "value": {"text": "First paragraph. It has two sentences.\n\nSecond paragraph.\n", "target": "fr"},
+    },
+    "html": {
+        "summary": "HTML keeps its tags",
+        "value": {"text": "<p>The <b>red</b> car is <i>very fast</i>.</p>", "target": "fr", "format": "html"},
     },
     "beam": {
         "summary": "Beam search, alternatives and scores",
@@ -128,7 +134,11 @@ async def translate(
     was. A text without a letter in it comes back unchanged.
     """
     started = time.monotonic()
-    job = await _job(body, services, started)
+    markups = await _markups(body, services)
+    job = await _job(body, services, started, [markup.text for markup in markups] or None)
+    if markups:
+        translation = await while_connected(request, services.documents.translate(job, markups))
+        return JsonResponse(_answer(translation, body, job, services, started))
     if wants_inside(body):
         check_inside(body, job, services)
     if body.stream:
@@ -195,8 +205,34 @@ def _check_sizes(texts: Sequence[str], services: Services) -> None:
         raise TextTooLarge(num_bytes, settings.max_text_bytes)
 
 
-async def _job(body: schemas.TranslateRequest, services: Services, started: float) -> Job:
-    """Checks what needs the settings or the models."""
+async def _markups(body: schemas.TranslateRequest, services: Services) -> list[Markup]:
+    """The documents, read; none where the texts are plain."""
+    if body.format == "text":
+        return []
+    if body.stream:
+        raise InvalidField("stream", True, f'false with the format "{body.format}", whose tags are placed at the end')
+    if wants_inside(body):
+        field, given = ("return", "alignment") if body.attention is None else ("attention", dict(body.attention))
+        raise InvalidField(field, given, f'nothing of the inside with the format "{body.format}"')
+    _check_sizes(body.texts, services)
+    try:
+        return await read_markups(body.format, body.texts)
+    except MarkupError as error:
+        field = "text" if isinstance(body.text, str) else f"text[{error.index}]"
+        raise InvalidField(field, body.texts[error.index], f"well-formed XML ({error})") from error
+
+
+async def _job(
+    body: schemas.TranslateRequest, services: Services, started: float, readable: Sequence[str] | None
+) -> Job:
+    """Checks what needs the settings or the models.
+
+    Args:
+        body: The request.
+        services: What there is.
+        started: When it came.
+        readable: The texts without markup, where they are documents.
+    """
     settings, translator = services.settings, services.translator
     _check_sizes(body.texts, services)
     seconds = settings.request_timeout_seconds
@@ -211,7 +247,7 @@ async def _job(body: schemas.TranslateRequest, services: Services, started: floa
     texts, with_log_probs = body.texts, bool({"scores", "tokens"} & set(body.return_))
     with_log_probs = with_log_probs or body.attention is not None  # the replay is compared with them
     if is_auto:
-        models, detections = await translator.detect_models(texts, model=body.model, target=body.target)
+        models, detections = await translator.detect_models(readable or texts, model=body.model, target=body.target)
     else:
         models = (translator.find_model(model=body.model, source=body.source, target=body.target),)
         detections = ()
@@ -294,6 +330,7 @@ def _text(
     tokenizer = translator.tokenizer(model)
     detected = job.detections[index] if job.detections else None
     ranks = range(1, text.num_candidates)
+    is_plain = not isinstance(text, MarkupTranslation)
     with_segments = "segments" in parts or "tokens" in parts
     return schemas.TextAnswer(
         text=text.text,
@@ -309,17 +346,22 @@ def _text(
             schemas.Warning(segment=segment, code=code, message=_WARNINGS[code]) for segment, code in text.warnings
         ]
         or None,
-        segments=[_segment(segment, parts, tokenizer) for segment in text.segments] if with_segments else None,
+        segments=[_segment(segment, parts, tokenizer, is_plain=is_plain) for segment in text.segments]
+        if with_segments
+        else None,
     )
 
 
-def _segment(done: SegmentTranslation, parts: Sequence[str], tokenizer: TextTokenizer) -> schemas.Segment:
+def _segment(
+    done: SegmentTranslation, parts: Sequence[str], tokenizer: TextTokenizer, *, is_plain: bool = True
+) -> schemas.Segment:
     segment = done.segment
+    offset = segment.start if is_plain else 0
     source_tokens = None
     if "tokens" in parts and done.encoding is not None:
         encoding = done.encoding
         source_tokens = [
-            schemas.SourceToken(id=token_id, piece=piece, start=segment.start + start, end=segment.start + end)
+            schemas.SourceToken(id=token_id, piece=piece, start=offset + start, end=offset + end)
             for token_id, piece, (start, end) in zip(encoding.ids, encoding.pieces, encoding.source_spans, strict=True)
         ]
     return schemas.Segment(

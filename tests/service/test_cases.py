@@ -1,18 +1,19 @@
-"""Every case of tests/data/cases.jsonl in plain text, against the running server with the bundled model."""
+"""Every case of tests/data/cases.jsonl, and documents made by chance, on the running server with the bundled model."""
 
 import json
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from tests.service.test_server import Server
+from tests.service.text.markup_documents import Maker, Outline
 
 CASES = [
     json.loads(line)
     for line in (Path(__file__).parents[1] / "data/cases.jsonl").read_text(encoding="utf-8").splitlines()
 ]
-TEXT_CASES = [case for case in CASES if case["format"] == "text"]
 
 
 @pytest.fixture(scope="module")
@@ -23,8 +24,9 @@ def server():
     server.stop()
 
 
-def translate(server, text):
-    return server.get("/v1/translate", {"text": text, "source": "en", "target": "fr", "return": ["segments"]})
+def translate(server, text, format="text", **body):
+    body = {"text": text, "format": format, "source": "en", "target": "fr", "return": ["segments"]} | body
+    return server.get("/v1/translate", body)
 
 
 def space_of_lines(text):
@@ -66,17 +68,54 @@ def check(must, source, answer, server):
                 assert len(text) >= value * len(source)
             case "max_ratio":
                 assert len(text) <= value * len(source)
+            case "wellformed":
+                assert Outline(text).faults == [], text
+            case "tags_same":
+                assert Counter(Outline(text).tags) == Counter(Outline(source).tags), text
+            case "attr_same":
+                assert sorted(Outline(text).attributes) == sorted(Outline(source).attributes), text
+            case "attrs_translated":
+                for name in value:
+                    before, after = Outline(source, [name]).translations, Outline(text, [name]).translations
+                    assert before != after and all(after), text
+            case "one_sentence":
+                assert len(answer["segments"]) == 1
             case _:
                 raise AssertionError(f"nothing checks {name}")
 
 
-@pytest.mark.parametrize("case", TEXT_CASES, ids=[case["id"] for case in TEXT_CASES])
+@pytest.mark.parametrize("case", CASES, ids=[case["id"] for case in CASES])
 def test_case(server, case):
     must = dict(case["must"])
     statuses = must.pop("status", 200)
     # One case is meant to be sent as the JSON escape of a lone surrogate, which is what json.dumps makes of it.
     text = "\ud800" if case["id"] == "lone-surrogate" else case["text"]
-    status, answer = translate(server, text)
+    status, answer = translate(server, text, case["format"])
     assert status in (statuses if isinstance(statuses, list) else [statuses])
     if status == 200:
         check(must, text, answer["translations"][0], server)
+
+
+def test_tags_go_where_their_words_go(server):
+    documents = {
+        "<p>The <b>red</b> car is <a href='/x'>very fast</a>.</p>": {"b": "rouge", "a": "très rapide"},
+        "<p>I have a <i>white</i> house.</p>": {"i": "blanche"},
+        "<h1>The old <em>man</em> drinks cold <b>water</b>.</h1>": {"em": "homme", "b": "eau"},
+    }
+    _, answer = translate(server, list(documents), "html")
+    for item, tags in zip(answer["translations"], documents.values(), strict=True):
+        for tag, words in tags.items():
+            assert words in re.search(rf"<{tag}[^>]*>(.*?)</{tag}>", item["text"])[1], item["text"]
+
+
+def test_documents_made_by_chance_keep_their_tags(server):
+    documents = [Maker(seed).document() for seed in range(1000, 1012)]
+    status, answer = translate(server, documents, "html", decoding={"beam_size": 1})
+    assert status == 200, answer
+    for document, item in zip(documents, answer["translations"], strict=True):
+        before, after = Outline(document), Outline(item["text"])
+        assert after.faults == [], (document, item["text"])
+        assert Counter(after.tags) == Counter(before.tags), (document, item["text"])
+        assert sorted(after.paths) == sorted(before.paths), (document, item["text"])
+        assert sorted(after.attributes) == sorted(before.attributes), (document, item["text"])
+        assert Counter(after.others) == Counter(before.others), (document, item["text"])

@@ -192,8 +192,7 @@ def test_tokens_are_counted(client):
         ({"text": [["a"]]}, "text[0]", "a list of 1", "a string"),
         ({"text": "a", "source": 1}, "source", 1, "a string"),
         ({"text": "a", "target": ["fr"]}, "target", "a list of 1", "a string"),
-        ({"text": "a", "format": "html"}, "format", "html", "text; html is not available yet"),
-        ({"text": "a", "format": "xml"}, "format", "xml", "text"),
+        ({"text": "a", "format": "pdf"}, "format", "pdf", "one of text, html, xml"),
         ({"text": "a", "return": "segments"}, "return", "segments", "a list of segments, scores, tokens, alignment"),
         ({"text": "a", "return": ["map"]}, "return[0]", "map", "one of segments, scores, tokens, alignment"),
         ({"text": "a", "stream": 1}, "stream", 1, "true or false"),
@@ -270,7 +269,7 @@ def test_only_the_first_faults_are_told_and_the_others_counted(client):
         ({"text": None}, "text is null; allowed is a string or a list of strings"),
         ({"text": True}, "text is true; allowed is a string or a list of strings"),
         ({"text": "a", "source": [None]}, "source is a list of 1; allowed is a string"),
-        ({"text": "a", "format": 'x"é'}, 'format is "x\\"é"; allowed is text'),
+        ({"text": "a", "format": 'x"é'}, 'format is "x\\"é"; allowed is one of text, html, xml'),
         (
             {"text": "a", "decoding": {"seed": False}},
             f"decoding.seed is false; allowed is an integer from 0 to {2**63 - 1}",

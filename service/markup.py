@@ -1,0 +1,327 @@
+"""Documents with markup, translated: read, sentence by sentence through the engine, and written again.
+
+    documents = MarkupTranslator(translator, aligner)
+    markups = await read_markups("html", job.texts)
+    translation = await documents.translate(job, markups)
+
+A sentence is translated whole, through its inline tags. Only where a sentence has tags in it, it is aligned with its
+translation (one replay for all of them together), which says where they belong. Without an aligner tags are put
+as far into the translation as they were in the source.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from model.words import source_text, split_words
+from service.engine.inspection import Aligner, AlignmentPair, SegmentAlignment
+from service.pipeline import Part
+from service.text.forms import Piece
+from service.text.markup import Markup, MarkupError, Rules, Unit, read_html, read_xml
+from service.text.markup import Segment as MarkedSegment
+from service.text.segmenter import Document, Segment, has_letter
+from service.text.tags import Kept, Placement, Vote, place_tags
+from service.translator import (
+    Job,
+    SegmentSource,
+    SegmentTranslation,
+    TextTranslation,
+    Timings,
+    Translation,
+    Translator,
+    part_by_model,
+    run_together,
+)
+
+Format = Literal["html", "xml"]
+
+_LONG_DOCUMENT_CHARACTERS = 2_000
+"""Longer ones are read and written in a thread, so that they do not hold up the event loop."""
+
+
+async def read_markups(format_: Format, documents: Sequence[str], rules: Rules | None = None) -> list[Markup]:
+    """Reads documents.
+
+    Args:
+        format_: `html` takes anything, `xml` must be well-formed.
+        documents: Fragments or whole documents.
+        rules: Which elements are what.
+
+    Raises:
+        MarkupError: If XML is not well-formed; says which document.
+    """
+    if sum(map(len, documents)) > _LONG_DOCUMENT_CHARACTERS:
+        return await asyncio.to_thread(_read_all, format_, documents, rules)
+    return _read_all(format_, documents, rules)
+
+
+def _read_all(format_: Format, documents: Sequence[str], rules: Rules | None) -> list[Markup]:
+    read = read_html if format_ == "html" else read_xml
+    markups = []
+    for index, document in enumerate(documents):
+        try:
+            markups.append(read(document, rules))
+        except MarkupError as error:
+            raise MarkupError(str(error), index) from error
+    return markups
+
+
+@dataclass(frozen=True, slots=True)
+class MarkupTranslation(TextTranslation):
+    """What became of a document: its segments are sentences, which have their places in the document.
+
+    Attributes:
+        outputs: The document in the other language, by rank; at least one.
+    """
+
+    outputs: tuple[str, ...]
+
+    def nth_text(self, rank: int) -> str:
+        """The document with every sentence's translation of this rank, or the last it has."""
+        return self.outputs[min(rank, len(self.outputs) - 1)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Sentence:
+    """A sentence that is translated.
+
+    Attributes:
+        document_index: Of which document.
+        unit_index: In which of its units.
+        segment: Where it stands in the document.
+        marked: Where it stands in the unit, with its tags.
+    """
+
+    document_index: int
+    unit_index: int
+    segment: Segment
+    marked: MarkedSegment
+
+    @property
+    def has_tags(self) -> bool:
+        """Whether an alignment is of use."""
+        return bool(self.marked.items)
+
+
+class MarkupTranslator:
+    """Translates documents with the models of one engine."""
+
+    def __init__(self, translator: Translator, aligner: Aligner | None) -> None:
+        """Joins the two.
+
+        Args:
+            translator: Translates sentences.
+            aligner: Says which words of a translation come from which of its source.
+        """
+        self._translator = translator
+        self._aligner = aligner
+
+    async def translate(self, job: Job, markups: Sequence[Markup]) -> Translation:
+        """Translates all documents of a job together.
+
+        Args:
+            job: Its texts are the documents.
+            markups: Those documents, read.
+
+        Raises:
+            EngineError: As `Translator.translate`.
+        """
+        parts = part_by_model(job)
+        results = await run_together(
+            self._translate_part(part, [markups[index] for index in indices]) for part, indices in parts
+        )
+        texts: dict[int, MarkupTranslation] = {}
+        timings = Timings()
+        for (done, part_timings), (_, indices) in zip(results, parts, strict=True):
+            texts |= zip(indices, done, strict=True)
+            timings = timings.beside(part_timings)
+        segments = [segment for text in texts.values() for segment in text.segments]
+        return Translation(
+            tuple(texts[index] for index in range(len(job.texts))),
+            source_tokens=sum(len(segment.encoding.ids) for segment in segments if segment.encoding is not None),
+            target_tokens=sum(len(each.candidates[0].hypothesis.tokens) for each in segments if each.candidates),
+            timings=timings,
+        )
+
+    async def _translate_part(self, job: Job, markups: Sequence[Markup]) -> tuple[list[MarkupTranslation], Timings]:
+        """Documents that have one model."""
+        is_long = sum(map(len, job.texts)) > _LONG_DOCUMENT_CHARACTERS
+        sentences = await asyncio.to_thread(self._plan, job, markups) if is_long else self._plan(job, markups)
+        sources = [SegmentSource(each.segment.text, each.marked.kept) for each in sentences]
+        done, timings = await self._translator.translate_segments(sources, job)
+        alignments = await self._align(job, sentences, done)
+
+        def write() -> list[MarkupTranslation]:
+            return [_written(markup, index, sentences, done, alignments) for index, markup in enumerate(markups)]
+
+        return await asyncio.to_thread(write) if is_long else write(), timings
+
+    def _plan(self, job: Job, markups: Sequence[Markup]) -> list[_Sentence]:
+        sentences: list[_Sentence] = []
+        for document_index, markup in enumerate(markups):
+            for unit_index, unit in enumerate(markup.units):
+                if unit.is_translatable:
+                    sentences += self._sentences(job, markup, unit, document_index, unit_index)
+        return sentences
+
+    def _sentences(
+        self, job: Job, markup: Markup, unit: Unit, document_index: int, unit_index: int
+    ) -> Iterable[_Sentence]:
+        # What is kept looks like a name: no sentence ends in it, and one may begin with it.
+        shown, done = [], 0
+        for start, end in unit.kept:
+            shown += [unit.text[done:start], "X" + "x" * (end - start - 1)]
+            done = end
+        document = self._translator.segment("".join([*shown, unit.text[done:]]), job.model)
+        for found in document.segments:
+            marked = markup.segment(unit, found.start, found.end)
+            text = unit.text[found.start : found.end]
+            if has_letter(_without(text, marked.kept)):
+                place = unit.starts[found.start], unit.ends[found.end - 1]
+                segment = Segment(*place, text, translatable=True, windowed=found.windowed)
+                yield _Sentence(document_index, unit_index, segment, marked)
+
+    async def _align(
+        self, job: Job, sentences: Sequence[_Sentence], done: Sequence[SegmentTranslation]
+    ) -> dict[int, dict[int, SegmentAlignment]]:
+        """By sentence and part, where there are tags to be placed."""
+        if self._aligner is None:
+            return {}
+        places: list[tuple[int, int]] = []
+        pairs: list[AlignmentPair] = []
+        for index, (sentence, translation) in enumerate(zip(sentences, done, strict=True)):
+            for number, part in enumerate(translation.parts):
+                if sentence.has_tags and part.encoding is not None and part.hypotheses:
+                    places.append((index, number))
+                    pairs.append(
+                        AlignmentPair(part.encoding.ids, source_text(part.encoding), part.hypotheses[0].tokens)
+                    )
+        if not pairs:
+            return {}
+        found: dict[int, dict[int, SegmentAlignment]] = {}
+        aligned = await self._aligner.align(job.model.name, pairs, job.deadline)
+        for (index, number), alignment in zip(places, aligned, strict=True):
+            found.setdefault(index, {})[number] = alignment
+        return found
+
+
+def _without(text: str, spans: Sequence[tuple[int, int]]) -> str:
+    out, done = [], 0
+    for start, end in spans:
+        out.append(text[done:start])
+        done = end
+    return " ".join([*out, text[done:]])
+
+
+def _written(
+    markup: Markup,
+    document_index: int,
+    sentences: Sequence[_Sentence],
+    done: Sequence[SegmentTranslation],
+    alignments: Mapping[int, Mapping[int, SegmentAlignment]],
+) -> MarkupTranslation:
+    own = [index for index, sentence in enumerate(sentences) if sentence.document_index == document_index]
+    num_ranks = max([1, *(len(done[index].candidates) for index in own)])
+    outputs = tuple(_output(markup, rank, own, sentences, done, alignments) for rank in range(num_ranks))
+    segments = [replace(done[index], segment=sentences[index].segment) for index in own]
+    segments.sort(key=lambda each: each.segment.start)
+    return MarkupTranslation(
+        Document(markup.source, tuple(each.segment for each in segments)), tuple(segments), outputs
+    )
+
+
+def _output(
+    markup: Markup,
+    rank: int,
+    own: Sequence[int],
+    sentences: Sequence[_Sentence],
+    done: Sequence[SegmentTranslation],
+    alignments: Mapping[int, Mapping[int, SegmentAlignment]],
+) -> str:
+    by_unit: dict[int, list[int]] = {}
+    for index in own:
+        by_unit.setdefault(sentences[index].unit_index, []).append(index)
+    rendered: dict[int, str] = {}
+    # Attributes first: they are part of the tags that other units hold.
+    for unit_index in sorted(by_unit, key=lambda index: markup.units[index].place != "attribute"):
+        texts: list[tuple[str, Placement | None]] = []
+        for index in by_unit[unit_index]:
+            texts.append(_placed(sentences[index].marked, done[index], alignments.get(index, {}), rank))
+        unit = markup.units[unit_index]
+        marked = [sentences[index].marked for index in by_unit[unit_index]]
+        rendered[unit_index] = markup.render(unit, marked, texts, rendered)
+    return markup.write(rendered)
+
+
+def _placed(
+    marked: MarkedSegment, done: SegmentTranslation, alignments: Mapping[int, SegmentAlignment], rank: int
+) -> tuple[str, Placement]:
+    """A sentence's translation, and where its tags belong in it."""
+    text = done.nth_text(rank)
+    if not marked.items and not marked.kept:
+        return text, Placement(())
+    votes: list[Vote] = []
+    places: dict[tuple[int, int], tuple[int, int]] = {}
+    offset = 0
+    for number, part in enumerate(done.parts):
+        written = part.nth_text(rank)
+        pieces = part.pieces if written == part.nth_text(0) else ()  # of other ranks nothing more is known
+        votes += _votes(part, offset, written, pieces, alignments.get(number))
+        for span in marked.kept:
+            place = _kept_place(span, part, offset, pieces)
+            if place is not None:
+                places.setdefault(span, place)
+        offset += len(written)
+    source = done.segment.text
+    searched: dict[str, int] = {}
+    kept = []
+    for span, tokens in zip(marked.kept, marked.kept_tokens, strict=True):
+        if span not in places:
+            shown = source[slice(*span)]
+            found = text.find(shown, searched.get(shown, 0))
+            places[span] = (found, found + len(shown)) if found >= 0 else (len(text), len(text))
+            searched[shown] = places[span][1]
+        kept.append(Kept(*places[span], *span, tokens))
+    return text, place_tags(source, text, marked.items, votes, kept)
+
+
+def _votes(
+    part: Part, offset: int, written: str, pieces: Sequence[Piece], alignment: SegmentAlignment | None
+) -> Iterable[Vote]:
+    if part.encoding is None:  # it is the source itself
+        for start, end in split_words(written):
+            yield Vote(offset + start, offset + end, part.start + start, part.start + end)
+        return
+    place = offset
+    for piece in pieces:
+        end = place + len(piece.text)
+        if piece.span is not None:
+            yield Vote(place, end, part.start + piece.span.start, part.start + piece.span.end)
+        elif alignment is not None:
+            for link in alignment.token_links:
+                start_written, end_written = alignment.target.spans[link.target]
+                left = max(start_written, piece.start) - piece.start
+                right = min(end_written, piece.end) - piece.start
+                if left < right:
+                    source = part.encoding.source_spans[link.source]
+                    yield Vote(place + left, min(place + right, end), *source, link.score)
+        place = end
+
+
+def _kept_place(span: tuple[int, int], part: Part, offset: int, pieces: Sequence[Piece]) -> tuple[int, int] | None:
+    """Where something kept stands in a part's translation, in code points of the sentence's."""
+    start, end = span[0] - part.start, span[1] - part.start
+    if start < 0 or span[1] > part.end:
+        return None
+    if part.encoding is None:
+        return offset + start, offset + end
+    place = offset
+    for piece in pieces:
+        if piece.span is not None and piece.span.start <= start and end <= piece.span.end:
+            left = place + start - piece.span.start
+            return left, left + end - start
+        place += len(piece.text)
+    return None
