@@ -117,7 +117,12 @@ class Constraints:
     def permits(self, tokens: Sequence[int], token: int) -> bool:
         """Whether `token` may follow `tokens`."""
         forced = self.forced_id(tokens)
-        return token == forced if forced is not None else token not in self.banned_ids(tokens)
+        if forced is not None:
+            return token == forced
+        if self.no_repeat_ngram_size:
+            return token not in self.banned_ids(tokens)
+        # The same without building a set: this is asked for every row of every step.
+        return token not in self.forbidden_ids and (token != self.eos_id or len(tokens) >= self.min_target_tokens)
 
     def penalty(self, tokens: Sequence[int], token: int) -> float:
         """The factor that `token`'s log-probability gets after `tokens`."""
@@ -545,14 +550,15 @@ class BeamSearch(Search):
 
     def _ranked(self, values: Sequence[Sequence[float]], ids: Sequence[Sequence[int]]) -> list[_Candidate]:
         """The best `num_candidates` continuations of all rows, best first; of equals the lowest row, then token."""
+        count = self.num_candidates
         pool = [
-            _Candidate(beam.total + value, parent, token, value)
+            (-(beam.total + value), parent, token, value)
             for parent, beam in enumerate(self._beams)
-            for value, token in zip(values[parent][: self.num_candidates], ids[parent], strict=False)
+            for value, token in zip(values[parent][:count], ids[parent], strict=False)
             if value > -math.inf
         ]
-        pool.sort(key=lambda candidate: (-candidate.total, candidate.parent, candidate.token))
-        return pool[: self.num_candidates]
+        pool.sort()  # by total, row and token; no two are equal in all three
+        return [_Candidate(-negative, parent, token, value) for negative, parent, token, value in pool[:count]]
 
     def _extended(self, candidate: _Candidate) -> _Beam:
         beam = self._beams[candidate.parent]
