@@ -1,8 +1,9 @@
-"""Write a model's card from what was measured: the run's log, its evaluation, and the table of data sources.
+"""Write a model's card from what was measured: the logs of its runs, its evaluation, and the table of data sources.
 
-    python -m model.training.card runs/en-fr --scores scores.json --sources ../shared/data/sources.tsv \
-        --phase model/training/en-fr.toml --phase model/training/en-fr-last.toml \
-        --words model/training/en-fr.md --output model/pretrained/en-fr/MODEL_CARD.md
+    python -m model.training.card runs/en-fr runs/en-fr-more --scores scores.json \
+        --sources ../shared/data/sources.tsv --phase model/training/en-fr.toml \
+        --phase model/training/en-fr-more.toml --words model/training/en-fr.md \
+        --output model/pretrained/en-fr/MODEL_CARD.md
 
 The words (what the model is for, where it fails) are a person's; every number comes from a file.
 """
@@ -15,14 +16,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-from model.training import names, rare
+from model.training import kept, names, rare, variations
 from model.training.settings import load_settings
 
 
 def model_card(
     words: str,
     config: dict[str, Any],
-    log: list[dict[str, Any]],
+    logs: dict[str, list[dict[str, Any]]],
     scores: dict[str, Any],
     sources: list[dict[str, str]],
     phases: dict[str, dict[str, float]],
@@ -32,7 +33,8 @@ def model_card(
     Args:
         words: Markdown that opens the card.
         config: The checkpoint's ``config.json``.
-        log: The events of the run's ``log.jsonl``.
+        logs: The events of each run's ``log.jsonl``, by the run's name, in order: each began with the weights of the
+            one before.
         scores: The JSON of ``gossamer evaluate``.
         sources: Rows of ``sources.tsv``.
         phases: The weight of each source, by the name of the training file that a part of the run followed.
@@ -50,11 +52,11 @@ def model_card(
             "",
             "## Training",
             "",
-            *_training_lines(config, log),
+            *_training_lines(config, logs),
             "",
             "## Data and attribution",
             "",
-            *_source_lines(phases, log, sources),
+            *_source_lines(phases, logs, sources),
             "",
         ]
     )
@@ -83,49 +85,58 @@ def _score_lines(scores: dict[str, Any]) -> list[str]:
     return [*lines, "", f"sacreBLEU: {signatures}."]
 
 
-def _training_lines(config: dict[str, Any], log: list[dict[str, Any]]) -> list[str]:
+def _training_lines(config: dict[str, Any], logs: dict[str, list[dict[str, Any]]]) -> list[str]:
     training, shape = config["training"], config["model"]
     settings = training["settings"]
-    start = log[0]
+    *_, last = logs.values()
+    ends = [log[-1] for log in logs.values()]
+    dropout = settings["model"].get("dropout", 0.0)
+    averaged = training.get("averaged_steps", [training["steps"]])
     lines = [
-        f"- **Shape**: {start['parameters']:,} parameters; {shape['num_encoder_layers']} encoder and "
+        f"- **Shape**: {last[0]['parameters']:,} parameters; {shape['num_encoder_layers']} encoder and "
         f"{shape['num_decoder_layers']} decoder layers, {shape['num_heads']} heads, width {shape['d_model']}, "
         f"feed-forward {shape['d_ff']}, {shape['activation']}, {shape['norm']}-norm, {shape['positions']} positions, "
         f"one vocabulary of {shape['target_vocab_size']:,} pieces for both languages.",
-        f"- **Command**: `gossamer train` with the files named below, one after the other (seed {settings['seed']}).",
-        f"- **Work**: {training['steps']:,} steps, {training['target_tokens']:,} target tokens, {training['hours']} "
-        "hours on two CPU cores that also did other work. The published weights are the mean of those after steps "
-        f"{', '.join(f'{step:,}' for step in training.get('averaged_steps', [training['steps']]))} "
-        "(each an average itself).",
-        f"- **Recipe**: {settings['optimizer']['name']}, peak learning rate "
-        f"{settings['optimizer']['learning_rate']}, warm-up {settings['warmup_steps']:,} steps, power-law decay, "
-        f"linear cool-down at the end of each part; label smoothing "
-        f"{settings['label_smoothing']}, no dropout; averaged weights "
-        f"(decay {settings['ema_decay']} a step); products in {settings['precision']}.",
+        f"- **Command**: `gossamer train` with the files named below, one after another (seed {settings['seed']}).",
+        f"- **Work**: {sum(end['step'] for end in ends):,} steps, {sum(end['target_tokens'] for end in ends):,} target "
+        f"tokens, {sum(end['seconds'] for end in ends) / 3600:.1f} hours on two CPU cores that also did other work. The "
+        "published weights are an average over the last run's steps"
+        + ("." if len(averaged) == 1 else f", the mean of those after steps {', '.join(map(str, averaged))}."),
+        f"- **Recipe** of the last run: {settings['optimizer']['name']}, peak learning rate "
+        f"{settings['optimizer']['learning_rate']}, warm-up {settings['warmup_steps']:,} steps, then a linear fall to "
+        f"zero; label smoothing {settings['label_smoothing']}, dropout {dropout}; averaged weights (decay "
+        f"{settings['ema_decay']} a step); products in {settings['precision']}.",
         "",
-        "Curve, on the development set (averaged weights; loss is label-smoothed, nats a token; BLEU is greedy):",
+        "Curve, on the development set (averaged weights; loss is label-smoothed, nats a token; BLEU is greedy). "
+        "Each run began with the weights of the one before and a new optimizer:",
         "",
-        _row(["step", "target tokens", "loss, everyday", "BLEU, everyday", "loss, other", "BLEU, other"]),
-        _row(["---:"] * 6),
+        _row(["run", "step", "target tokens", "loss, everyday", "BLEU, everyday", "loss, other", "BLEU, other"]),
+        _row(["---", *["---:"] * 6]),
     ]
-    for event in log:
-        if event["event"] == "dev" and event["step"] <= training["steps"]:
-            lines.append(
-                _row(
-                    [f"{event['step']:,}", f"{event['target_tokens']:,}"]
-                    + [f"{event[f'{kind}_{what}']:.2f}" for kind in ("everyday", "other") for what in ("loss", "bleu")]
-                )
-            )
+    for name, log in logs.items():
+        for event in log:
+            if event["event"] == "dev":
+                kinds = [
+                    f"{event[f'{kind}_{what}']:.2f}" for kind in ("everyday", "other") for what in ("loss", "bleu")
+                ]
+                lines.append(_row([name, f"{event['step']:,}", f"{event['target_tokens']:,}", *kinds]))
     return lines
 
 
 def _source_lines(
-    phases: dict[str, dict[str, float]], log: list[dict[str, Any]], sources: list[dict[str, str]]
+    phases: dict[str, dict[str, float]], logs: dict[str, list[dict[str, Any]]], sources: list[dict[str, str]]
 ) -> list[str]:
-    pairs = next(event for event in reversed(log) if "pairs_by_source" in event)["pairs_by_source"]
+    pairs: dict[str, int] = {}
+    for log in logs.values():
+        for event in log:
+            pairs |= event.get("pairs_by_source", {})
     rows = {row["source_name"]: row for row in sources}
-    for derived, script in ((names.SOURCE, "names"), (rare.SOURCE, "rare"), (rare.SPLIT_SOURCE, "rare")):
-        rows[derived] = {"licence": f"as {names.BASE}", "attribution": f"made from it by {script}.py"}
+    for derived, script in (
+        (names.SOURCE, names), (rare.SOURCE, rare), (rare.SPLIT_SOURCE, rare),
+        (variations.BARE_SOURCE, variations), (variations.JOINED_SOURCE, variations),
+    ):  # fmt: skip
+        rows[derived] = {"licence": f"as {names.BASE}", "attribution": f"made from it by {script.__name__}"}
+    rows[kept.SOURCE] = {"licence": "as the sources it is made from", "attribution": f"made by {kept.__name__}"}
     lines = [
         "Weight: how often each pair was seen in an epoch, on average, in the part of the run that followed each file.",
         "",
@@ -146,7 +157,7 @@ def _row(cells: list[str]) -> str:
 def main() -> None:
     """Read the files and write the card."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", type=Path, help="the run's folder")
+    parser.add_argument("runs", type=Path, nargs="+", help="the runs' folders, in order")
     for name, what in (
         ("scores", "JSON of gossamer evaluate"),
         ("sources", "sources.tsv of the data"),
@@ -156,14 +167,17 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=Path, required=True, help=what)
     parser.add_argument("--phase", type=Path, action="append", required=True, help="training file(s), in order")
     arguments = parser.parse_args()
-    log = [json.loads(line) for line in (arguments.run / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+    logs = {
+        run.name: [json.loads(line) for line in (run / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+        for run in arguments.runs
+    }
     config = json.loads((arguments.output.parent / "config.json").read_text(encoding="utf-8"))
     with arguments.sources.open(encoding="utf-8", newline="") as file:
         sources = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
     card = model_card(
         arguments.words.read_text(encoding="utf-8"),
         config,
-        log,
+        logs,
         json.loads(arguments.scores.read_text(encoding="utf-8")),
         sources,
         {path.name: load_settings(path).data.sources for path in arguments.phase},
