@@ -99,8 +99,8 @@ def _training_lines(config: dict[str, Any], logs: dict[str, list[dict[str, Any]]
         f"one vocabulary of {shape['target_vocab_size']:,} pieces for both languages.",
         f"- **Command**: `gossamer train` with the files named below, one after another (seed {settings['seed']}).",
         f"- **Work**: {sum(end['step'] for end in ends):,} steps, {sum(end['target_tokens'] for end in ends):,} target "
-        f"tokens, {sum(end['seconds'] for end in ends) / 3600:.1f} hours on two CPU cores that also did other work. The "
-        "published weights are an average over the last run's steps"
+        f"tokens, {sum(end['seconds'] for end in ends) / 3600:.1f} hours on two CPU cores that also did other work. "
+        "The published weights are an average over the last run's steps"
         + ("." if len(averaged) == 1 else f", the mean of those after steps {', '.join(map(str, averaged))}."),
         f"- **Recipe** of the last run: {settings['optimizer']['name']}, peak learning rate "
         f"{settings['optimizer']['learning_rate']}, warm-up {settings['warmup_steps']:,} steps, then a linear fall to "
