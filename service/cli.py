@@ -59,6 +59,17 @@ class PrecisionName(StrEnum):
     int8 = "int8"
 
 
+class QuantizationName(StrEnum):
+    """Number formats that CTranslate2 stores, for the option."""
+
+    float32 = "float32"
+    float16 = "float16"
+    bfloat16 = "bfloat16"
+    int16 = "int16"
+    int8 = "int8"
+    int8_float32 = "int8_float32"
+
+
 ModelOption = Annotated[
     Path | None, typer.Option("--model", "-m", help="Checkpoint folder. Default: the model that comes with Gossamer.")
 ]
@@ -491,3 +502,33 @@ def import_model(
     except (CheckpointError, OSError) as error:
         _fail(str(error), EXIT_USAGE)
     typer.echo(f"{output} is now the model {found.name}, {found.source_language} to {found.target_language}")
+
+
+@app.command(
+    "export",
+    epilog="Example: gossamer export --ctranslate2 models/en-fr-ct2    docs/importing.md says what is the same there.",
+)
+def export_model(
+    ctranslate2: Annotated[
+        Path, typer.Option("--ctranslate2", metavar="OUTPUT", help="Folder that becomes a CTranslate2 model.")
+    ],
+    model: ModelOption = None,
+    quantization: Annotated[
+        QuantizationName, typer.Option(help="Number format of the written weights; CTranslate2 can convert them later.")
+    ] = QuantizationName.float32,
+) -> None:
+    """Turn a checkpoint into a model for CTranslate2, to compare or to use where Gossamer cannot run.
+
+    The exit status is 0 if it was written, 2 if the checkpoint cannot be read, has something that CTranslate2 does not
+    know, OUTPUT is taken, or the package ctranslate2 is missing; nothing is written then.
+    """
+    from model.checkpoint import CheckpointError
+    from model.exporters.ctranslate2 import CTranslate2Missing, export_ctranslate2
+
+    try:
+        found = export_ctranslate2(model or _only_model(_settings()), ctranslate2, quantization=quantization.value)
+    except (CheckpointError, CTranslate2Missing, OSError) as error:
+        _fail(str(error), EXIT_USAGE)
+    typer.echo(
+        f"{ctranslate2} is now {found.name}, {found.source_language} to {found.target_language}, for CTranslate2"
+    )
