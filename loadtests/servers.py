@@ -1,0 +1,107 @@
+"""Server processes that a load test starts itself, measures from outside, and stops."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+from loadtests.client import Client
+
+_STOP_SECONDS = 20.0
+
+
+class ServerFailed(RuntimeError):
+    """A server did not come up, or ended; the message has the end of its log."""
+
+
+class ServerProcess:
+    """One server on a free port of this machine."""
+
+    def __init__(self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+        """Start it, and wait for nothing.
+
+        Args:
+            name: For messages.
+            command: `{port}` stands for the port.
+            environment: Besides what this process has, `GOSSAMER_*` left out: a test means what it says.
+        """
+        self.name, self.port = name, free_port()
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith("GOSSAMER_")}
+        self._log: IO[bytes] = tempfile.TemporaryFile()
+        self._process = subprocess.Popen(
+            [part.format(port=self.port) for part in command],
+            env={**inherited, **(environment or {})},
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+        )
+        self.client = Client("127.0.0.1", self.port)
+
+    async def wait_until_ready(self, seconds: float = 300.0) -> None:
+        """Until `/readyz` says so.
+
+        Raises:
+            ServerFailed: When it ends before, or takes longer.
+        """
+        import asyncio
+
+        deadline = time.monotonic() + seconds
+        while (await self.client.get("/readyz")).status != 200:
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise ServerFailed(f"{self.name} did not get ready:\n{self.log_end()}")
+            await asyncio.sleep(0.1)
+
+    def peak_memory_bytes(self) -> int | None:
+        """The most memory that the process has held so far; None where the system does not say."""
+        return peak_memory_bytes(self._process.pid)
+
+    def log_end(self) -> str:
+        """The last lines that it wrote."""
+        written = os.pread(self._log.fileno(), 1_000_000, 0)  # the process shares the file's place: do not move it
+        return b"\n".join(written.splitlines()[-20:]).decode(errors="replace")
+
+    def stop(self) -> None:
+        """SIGTERM, and SIGKILL if that is not enough."""
+        self._process.terminate()
+        try:
+            self._process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._log.close()
+
+
+def gossamer_server(
+    model: Path | None = None, environment: Mapping[str, str] | None = None, name: str = "gossamer"
+) -> ServerProcess:
+    """The real server, as `gossamer serve` starts it, from this checkout."""
+    command = [sys.executable, "-m", "service", "serve", "--port", "{port}"]
+    return ServerProcess(
+        name,
+        command + (["--model", str(model)] if model else []),
+        {"GOSSAMER_LOG_LEVEL": "warning", **(environment or {})},
+    )
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def peak_memory_bytes(pid: int | str = "self") -> int | None:
+    """The largest resident set of a process so far; None where the system does not say."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return None
+    found = [int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")]
+    return found[0] if found else None
