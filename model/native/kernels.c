@@ -24,7 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GS_ABI 1
+#define GS_ABI 2
 #define MAX_THREADS 64
 #define COLUMNS 64  /* outputs in a block of packed weights */
 #define POSITIONS 16 /* positions in a key-value block */
@@ -82,6 +82,8 @@ static struct {
     atomic_uint ticket;
     atomic_int sleepers, finished;
     int workers, count;
+    int crowded, alone, pause; /* see crowd() */
+    uint64_t waited;           /* cycles that the calling thread has waited for others in this call */
     unsigned first_tickets[MAX_THREADS]; /* what each worker has seen when it starts */
     program run;
     void *argument;
@@ -106,7 +108,23 @@ static void barrier(team t) {
         return;
     }
     int spins = 0;
+    uint64_t begin = t.index ? 0 : __rdtsc();
     while (atomic_load_explicit(&pool.round, memory_order_acquire) == round) relax(&spins);
+    if (!t.index) pool.waited += __rdtsc() - begin;
+}
+
+/* Where other processes want the cores, threads that wait for one another at every stage wait for the scheduler: a step
+ * of 2 milliseconds then takes 30. When a call has mostly waited, three times in a row, the next ones do without the
+ * workers; each time that they still had to wait when tried again, for twice as long. */
+static void crowd(uint64_t whole) {
+    if (pool.waited * 2 < whole) {
+        pool.crowded = 0;
+        pool.pause = 0;
+    } else if (++pool.crowded >= 3) {
+        pool.pause = pool.pause ? (pool.pause < 2048 ? 2 * pool.pause : 4096) : 64;
+        pool.alone = pool.pause;
+        pool.crowded = 2; /* one more bad call is enough */
+    }
 }
 
 static void *work(void *argument) {
@@ -140,6 +158,14 @@ static void run(program body, void *argument, int threads) {
         body((team){0, 1}, argument);
         return;
     }
+    if (pool.alone > 0) {
+        pool.alone--;
+        pthread_mutex_unlock(&pool.busy);
+        body((team){0, 1}, argument);
+        return;
+    }
+    pool.waited = 0;
+    uint64_t begin = __rdtsc();
     while (pool.workers < threads - 1) {
         pthread_t thread;
         pool.first_tickets[pool.workers + 1] = atomic_load(&pool.ticket);
@@ -159,8 +185,20 @@ static void run(program body, void *argument, int threads) {
     }
     body((team){0, pool.count}, argument);
     int spins = 0;
+    uint64_t end = __rdtsc();
     while (atomic_load_explicit(&pool.finished, memory_order_acquire) < pool.workers) relax(&spins);
+    pool.waited += __rdtsc() - end;
+    crowd(__rdtsc() - begin);
     pthread_mutex_unlock(&pool.busy);
+}
+
+/* Threads that are worth waking for products of `rows` rows with `weights` weights: each gets 0.4 milliseconds of work, at
+ * 20 weights (read from memory) or 100 products a nanosecond. */
+static int worthwhile(int threads, int64_t rows, int64_t weights) {
+    double milliseconds = weights / 20e6, computing = (double)rows * weights / 100e6;
+    if (computing > milliseconds) milliseconds = computing;
+    int most = 1 + (int)(milliseconds / 0.4);
+    return threads < most ? threads : most;
 }
 
 /* A child of fork has none of the workers. */
@@ -719,7 +757,10 @@ int gs_encode(const gs_model *model, int32_t threads, const int32_t *ids, const 
         e.block_starts[s] = at;
         at += (size_t)(starts[s + 1] - starts[s] + POSITIONS - 1) / POSITIONS * page;
     }
-    run(encode_part, &e, threads);
+    int64_t weights = 0;
+    for (int l = 0; l < model->encoder_layers; l++)
+        weights += 4ll * model->width * model->width + 2ll * model->width * model->ffn_width;
+    run(encode_part, &e, worthwhile(threads, rows, weights));
     return 0;
 }
 
@@ -802,8 +843,61 @@ int gs_decode(const gs_model *model, int32_t threads, int32_t rows, const int32_
     decoding s = {model, rows, ids, positions, table, pages, max_pages, cross, cross_lengths, logits, maxima, sums, {0}};
     char *rest;
     if (!get_workspace(model, rows, longest, threads, 0, &s.space, &rest)) return -1;
-    run(decode_part, &s, threads);
+    int64_t weights = (int64_t)model->vocabulary * model->width;
+    for (int l = 0; l < model->decoder_layers; l++)
+        weights += 6ll * model->width * model->width + 2ll * model->width * model->ffn_width;
+    run(decode_part, &s, worthwhile(threads, rows, weights));
     return 0;
+}
+
+/* ------------------------------------------------------------------------------------------------- best tokens */
+
+/* The k best tokens of each row that are not banned, best first, of equals the lowest first; by the blocks' maxima, so
+ * that few logits are read. log_sums: the logarithm of each row's sum of e^logit, or NULL. A row whose logits are not
+ * finite has NaN as its first value. What is missing (fewer than k permitted tokens) is -inf. */
+void gs_best(int32_t rows, int32_t vocabulary, const float *logits, const float *maxima, const float *sums, int32_t k,
+             const int32_t *banned, const int32_t *banned_starts, float *values, int64_t *ids, float *log_sums) {
+    const int blocks = (vocabulary + COLUMNS - 1) / COLUMNS;
+    for (int row = 0; row < rows; row++) {
+        const float *peaks = maxima + (size_t)row * blocks, *from = logits + (size_t)row * vocabulary;
+        const int32_t *ban = banned + banned_starts[row];
+        const int bans = banned_starts[row + 1] - banned_starts[row];
+        float *best = values + (size_t)row * k;
+        int64_t *best_ids = ids + (size_t)row * k;
+        for (int i = 0; i < k; i++) best[i] = -INFINITY, best_ids[i] = 0;
+        float top = -INFINITY;
+        for (int b = 0; b < blocks; b++) {
+            float peak = peaks[b];
+            if (peak != peak) top = NAN;
+            if (peak > top) top = peak;
+            if (!(peak > best[k - 1])) continue;
+            int end = (b + 1) * COLUMNS < vocabulary ? (b + 1) * COLUMNS : vocabulary;
+            for (int id = b * COLUMNS; id < end; id++) {
+                float value = from[id];
+                if (!(value > best[k - 1])) continue;
+                int skip = 0;
+                for (int i = 0; i < bans; i++) skip |= ban[i] == id;
+                if (skip) continue;
+                int place = k - 1; /* ids rise, so an equal one found before stays before */
+                while (place > 0 && value > best[place - 1]) {
+                    best[place] = best[place - 1];
+                    best_ids[place] = best_ids[place - 1];
+                    place--;
+                }
+                best[place] = value;
+                best_ids[place] = id;
+            }
+        }
+        if (top != top || top == -INFINITY) best[0] = NAN;
+        if (!log_sums) continue;
+        __m512 center = _mm512_set1_ps(top), total = _mm512_setzero_ps();
+        for (int b = 0; b < blocks; b += 16) {
+            __mmask16 mask = lanes(blocks - b);
+            __m512 e = exponential(_mm512_sub_ps(_mm512_maskz_loadu_ps(mask, peaks + b), center));
+            total = _mm512_fmadd_ps(_mm512_maskz_mov_ps(mask, e), _mm512_maskz_loadu_ps(mask, sums + (size_t)row * blocks + b), total);
+        }
+        log_sums[row] = top + logf(_mm512_reduce_add_ps(total));
+    }
 }
 
 /* ----------------------------------------------------------------------------------------------- single products */
@@ -829,7 +923,7 @@ int gs_multiply(const gs_linear *linear, int32_t threads, int32_t rows, const fl
     product p = {linear, input, rows, output, {.values = take(&at, (size_t)rows * linear->inputs), .stride = linear->inputs}};
     p.rounded_input.ranges = take(&at, rows * sizeof(float));
     p.rounded_input.offsets = take(&at, rows * sizeof(int32_t));
-    run(product_part, &p, threads);
+    run(product_part, &p, worthwhile(threads, rows, (int64_t)linear->outputs * linear->inputs));
     return 0;
 }
 

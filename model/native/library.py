@@ -15,7 +15,7 @@ from typing import ClassVar
 
 import torch
 
-_ABI = 1
+_ABI = 2
 COLUMNS = 64
 """Outputs in a block of packed weights."""
 POSITIONS = 16
@@ -102,9 +102,31 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
         POINTER(ModelStruct), c_int32, c_int32, address, address, address, address, c_int32, address, address,
         address, address, address,
     ]  # fmt: skip
+    library.gs_best.argtypes = [
+        c_int32, c_int32, address, address, address, c_int32, address, address, address, address, address,
+    ]  # fmt: skip
+    library.gs_best.restype = None
     for name in ("gs_multiply", "gs_encode", "gs_decode"):
         getattr(library, name).restype = c_int
     return library
+
+
+_threads: int | None = None
+
+
+def set_threads(count: int | None) -> None:
+    """How many threads a kernel may use; None = as many as torch does.
+
+    With a number of their own, torch can be left one thread: its workers spin for a while after each operation, and
+    would then hold the cores that the kernels need.
+    """
+    global _threads
+    _threads = count
+
+
+def threads() -> int:
+    """How many threads a kernel may use."""
+    return _threads or torch.get_num_threads()
 
 
 def checked(code: int) -> None:

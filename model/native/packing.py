@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from model.native.library import COLUMNS, LinearStruct, checked, kernels
+from model.native.library import COLUMNS, LinearStruct, checked, kernels, threads
 
 _TINY = 1e-30
 _LEVELS = 127
@@ -57,9 +57,7 @@ class PackedWeight:
         rows = inputs.reshape(-1, self.in_features).float().contiguous()
         product = torch.empty(len(rows), self.out_features)
         checked(
-            library.gs_multiply(
-                ctypes.byref(self.struct), torch.get_num_threads(), len(rows), rows.data_ptr(), product.data_ptr()
-            )
+            library.gs_multiply(ctypes.byref(self.struct), threads(), len(rows), rows.data_ptr(), product.data_ptr())
         )
         return product.view(*inputs.shape[:-1], self.out_features)
 

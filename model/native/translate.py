@@ -9,6 +9,7 @@ leaves gives its pages back at once.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -29,6 +30,7 @@ from model.native.library import (
     NormStruct,
     checked,
     kernels,
+    threads,
 )
 from model.search import LogitsSummary
 
@@ -207,6 +209,45 @@ class PagedState:
         self.positions += 1
 
 
+class KernelSummary(LogitsSummary):
+    """A summary that is searched by a kernel too."""
+
+    def rows(self, index: Tensor) -> KernelSummary:
+        """The summary of some rows."""
+        return KernelSummary(self.maxima[index], self.sums[index], self.block_size)
+
+    def best_tokens(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """As the function `best_tokens`, but that -inf alone gives NaN."""
+        values, ids, _ = self._best(logits, 1, [set()] * len(logits), with_sums=False)
+        return values.squeeze(1), ids.squeeze(1)
+
+    def candidates(self, logits: Tensor, k: int, banned: Sequence[set[int]]) -> tuple[Tensor, Tensor] | None:
+        """As for any summary."""
+        if k >= logits.shape[1]:
+            return None
+        values, ids, log_sums = self._best(logits, k, banned, with_sums=True)
+        if bool((values[:, -1] == -torch.inf).any()):
+            return None
+        return values - log_sums.unsqueeze(1), ids
+
+    def _best(
+        self, logits: Tensor, k: int, banned: Sequence[set[int]], with_sums: bool
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        library = kernels()
+        assert library is not None
+        rows, vocabulary = logits.shape
+        assert logits.is_contiguous() and self.maxima.is_contiguous() and self.sums.is_contiguous()
+        starts = np.cumsum([0, *map(len, banned)], dtype=np.int32)
+        tokens = np.fromiter((token for some in banned for token in some), dtype=np.int32, count=int(starts[-1]))
+        values, ids = torch.empty(rows, k), torch.empty(rows, k, dtype=torch.int64)
+        log_sums = torch.empty(rows if with_sums else 0)
+        library.gs_best(
+            rows, vocabulary, logits.data_ptr(), self.maxima.data_ptr(), self.sums.data_ptr(), k, tokens.ctypes.data,
+            starts.ctypes.data, values.data_ptr(), ids.data_ptr(), log_sums.data_ptr() if with_sums else None,
+        )  # fmt: skip
+        return values, ids, log_sums
+
+
 class NativeTranslator:
     """A quantized model's weights in the order in which the kernels read them."""
 
@@ -262,7 +303,7 @@ class NativeTranslator:
         table = _positions(self._model.source_embedding, max(map(len, sources)))
         checked(
             library.gs_encode(
-                ctypes.byref(self._struct), torch.get_num_threads(), ids.ctypes.data, table, len(sources),
+                ctypes.byref(self._struct), threads(), ids.ctypes.data, table, len(sources),
                 starts.ctypes.data, cross.ctypes.data,
             )
         )  # fmt: skip
@@ -281,14 +322,14 @@ class NativeTranslator:
         table = _positions(self._model.target_embedding, int(state.positions.max(initial=0)) + 1)
         checked(
             library.gs_decode(
-                ctypes.byref(self._struct), torch.get_num_threads(), rows, ids.data_ptr(), state.positions.ctypes.data,
+                ctypes.byref(self._struct), threads(), rows, ids.data_ptr(), state.positions.ctypes.data,
                 table, state.pages.ctypes.data, state.pages.shape[1], state.cross.ctypes.data,
                 state.cross_lengths.ctypes.data, logits.data_ptr(), maxima.data_ptr(),
                 sums.data_ptr(),
             )
         )  # fmt: skip
         state.advance()
-        return logits, LogitsSummary(maxima, sums, COLUMNS)
+        return logits, KernelSummary(maxima, sums, COLUMNS)
 
 
 def _positions(embedding: Embedding, count: int) -> int | None:

@@ -18,6 +18,7 @@ from model.checkpoint import Checkpoint
 from model.config import Precision
 from model.decoding import DecodingOptions
 from model.generation import forbidden_outputs
+from model.native.library import set_threads, threads
 from model.search import GreedySearch, NonFiniteLogits, SamplingSearch, Search, SearchStep, advance_batch, start_search
 from model.transformer import DecodingState, pad_sequences
 from service.engine.interface import ModelInfo
@@ -161,7 +162,7 @@ class Runner:
     Args:
         checkpoints: The models; their names differ.
         limits: The longest sources and targets.
-        num_threads: Threads that torch computes with; None leaves it as it is.
+        num_threads: Threads to compute with; None leaves it as it is.
         precision: Number format of the matrices, see `Transformer.set_precision`; changes the models in place. None
             leaves them as they are.
         batch_invariant: See `Transformer.make_batch_invariant`.
@@ -192,6 +193,11 @@ class Runner:
         if batch_invariant:
             for checkpoint in checkpoints:
                 checkpoint.model.make_batch_invariant()
+        if all(checkpoint.model.cache_page_tokens for checkpoint in checkpoints):
+            # All that is heavy runs in our kernels. Torch's workers, which spin for a while after each small operation,
+            # would only hold the cores that the kernels' workers need.
+            set_threads(num_threads or threads())
+            torch.set_num_threads(1)
         self._limits = limits
         self._memory_read_at = -math.inf
         self._batches = {checkpoint.name: _Batch(checkpoint) for checkpoint in checkpoints}

@@ -14,7 +14,7 @@ from model.generation import generate
 from model.linear import Linear
 from model.native.library import kernels
 from model.native.packing import PackedWeight
-from model.native.translate import PagedState
+from model.native.translate import KernelSummary, PagedState
 from model.search import LogitsSummary, advance_batch, best_tokens, candidates, start_search
 from tests.model.tiny import VARIATIONS, VOCAB_SIZE, prefill, random_sources, step, tiny_model
 
@@ -192,7 +192,11 @@ def test_a_summary_does_not_hide_what_is_not_finite(poison):
     model.output.packed._bias[777] = poison
     with torch.no_grad():
         _, summary = model.decode_step_summarized(torch.tensor([5]), prefill(model, random_sources([4])))
-    assert summary.best_tokens(torch.zeros(1, 1000))[0].isnan().all()
+    assert isinstance(summary, KernelSummary)
+    logits = torch.zeros(1, 1000)
+    assert summary.best_tokens(logits)[0].isnan().all()
+    assert summary.candidates(logits, 4, [set()])[0][0, 0].isnan()
+    assert LogitsSummary(summary.maxima, summary.sums, 64).best_tokens(logits)[0].isnan().all()
 
 
 @settings(max_examples=60, deadline=None)
@@ -209,13 +213,15 @@ def test_search_finds_the_same_with_a_summary_and_without(seed, rows, k, coarse)
     for row, tokens in enumerate(banned):
         log_probs[row, list(tokens)] = -torch.inf
     values, ids = candidates(log_probs, k)
-    got = _summary(logits).candidates(logits, k, banned)
-    if got is None:
-        assert coarse
-    else:
-        assert torch.equal(got[1], ids)
-        torch.testing.assert_close(got[0], values)
-    assert torch.equal(_summary(logits).best_tokens(logits)[1], best_tokens(logits)[1])
+    plain = _summary(logits)
+    for summary in (plain, KernelSummary(plain.maxima, plain.sums, plain.block_size)):
+        got = summary.candidates(logits, k, banned)
+        if got is None:
+            assert coarse and summary is plain  # a tie for the last place: the plain one reads the whole row then
+        else:
+            assert torch.equal(got[1], ids)
+            torch.testing.assert_close(got[0], values)
+        assert torch.equal(summary.best_tokens(logits)[1], best_tokens(logits)[1])
 
 
 def test_a_step_of_all_kinds_of_search_is_the_same_with_a_summary():
