@@ -241,7 +241,10 @@ class NextResult:
 
 
 class Replayer(Protocol):
-    """Runs the models once more. Its methods block, and are called in one thread at a time."""
+    """Runs the models once more, in any thread. Its methods block."""
+
+    def enter_thread(self) -> None:
+        """Called once in each thread that replays, before anything else there."""
 
     def facts(self) -> Mapping[str, ModelFacts]:
         """Of every model, by name."""
@@ -313,8 +316,8 @@ class Inspection:
         self._clock = clock
         self._replayer: Replayer | None = None
         self._facts: Mapping[str, ModelFacts] = {}
-        self._lookers = ThreadPoolExecutor(1, "gossamer-inspection", _step_back)
-        self._aligners = ThreadPoolExecutor(1, "gossamer-alignment")
+        self._lookers = ThreadPoolExecutor(1, "gossamer-inspection", self._begin, (True,))
+        self._aligners = ThreadPoolExecutor(1, "gossamer-alignment", self._begin, (False,))
         self._lock = threading.Lock()
         self._num_pending = 0
         self._recent_seconds = 0.0
@@ -375,6 +378,13 @@ class Inspection:
         self._is_closed = True
         for pool in (self._lookers, self._aligners):
             await asyncio.to_thread(pool.shutdown, wait=True, cancel_futures=True)
+
+    def _begin(self, steps_back: bool) -> None:
+        """The first thing that a thread does."""
+        if steps_back:
+            _step_back()
+        assert self._replayer is not None
+        self._replayer.enter_thread()
 
     def _opened(self) -> Replayer:
         if self._is_closed:

@@ -70,6 +70,10 @@ class ModelReplayer:
         """Of every model, by name."""
         return {name: self._facts(checkpoint) for name, checkpoint in self._checkpoints.items()}
 
+    def enter_thread(self) -> None:
+        """One core for a replay: the others are the engine's. Counts for this thread alone."""
+        torch.set_num_threads(1)
+
     def capture(self, model: str, request: CaptureRequest) -> Capture:
         """Replays a pair and keeps maps; one pass, whatever is asked for."""
         checkpoint, recipe = self._checkpoints[model], self._recipes[model]

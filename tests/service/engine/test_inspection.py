@@ -1,0 +1,195 @@
+import asyncio
+import os
+import threading
+import time
+
+import pytest
+
+from model.words import TokenText
+from service.engine.errors import DeadlineExceeded, EngineStopping, InspectionBusy
+from service.engine.inspection import NICENESS, AlignmentPair, Inspection
+
+
+class FakeReplayer:
+    """Work is whatever a test hands in; alignments tell in which thread they were made."""
+
+    def __init__(self):
+        self.threads = []
+
+    def facts(self):
+        return {"en-fr": "facts"}
+
+    def enter_thread(self):
+        self.threads.append(threading.current_thread().name)
+
+    def align(self, model, pairs, recipe=None):
+        return [(model, pair.source_ids, threading.current_thread().name) for pair in pairs]
+
+
+class Gate:
+    """Work that waits until it is let go on."""
+
+    def __init__(self):
+        self.has_begun = threading.Event()
+        self.may_end = threading.Event()
+
+    def __call__(self, _replayer):
+        self.has_begun.set()
+        assert self.may_end.wait(60)
+        return "done"
+
+
+@pytest.fixture
+def replayer():
+    return FakeReplayer()
+
+
+def run(scenario, replayer, max_waiting=2):
+    """Runs an async scenario with an opened inspection, which is closed at the end."""
+
+    async def main():
+        inspection = Inspection(max_waiting)
+        if replayer is not None:
+            inspection.open(replayer)
+        try:
+            return await scenario(inspection)
+        finally:
+            await inspection.close()
+
+    return asyncio.run(main())
+
+
+async def begun(gate):
+    while not gate.has_begun.is_set():
+        await asyncio.sleep(0.001)
+
+
+def test_work_runs_in_one_thread_of_low_priority_one_after_the_other(replayer):
+    def look(_replayer):
+        thread = threading.current_thread()
+        return thread.name, os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+    async def scenario(inspection):
+        return await asyncio.gather(*(inspection.run(look) for _ in range(3)))
+
+    results = run(scenario, replayer)
+    assert len(set(results)) == 1
+    name, niceness = results[0]
+    assert name.startswith("gossamer-inspection")
+    assert niceness == os.getpriority(os.PRIO_PROCESS, 0) + NICENESS or niceness == NICENESS
+    assert replayer.threads == [name]
+
+
+def test_what_more_would_wait_is_refused_at_once_with_a_time(replayer):
+    async def scenario(inspection):
+        gate = Gate()
+        running = asyncio.create_task(inspection.run(gate))
+        await begun(gate)
+        waiting = [asyncio.create_task(inspection.run(lambda _: "waited")) for _ in range(2)]
+        await asyncio.sleep(0)
+        with pytest.raises(InspectionBusy) as refusal:
+            await inspection.run(lambda _: "never")
+        assert (refusal.value.num_pending, refusal.value.max_waiting) == (3, 2)
+        assert refusal.value.retry_after_seconds >= 1
+        gate.may_end.set()
+        assert await running == "done"
+        assert await asyncio.gather(*waiting) == ["waited", "waited"]
+        assert await inspection.run(lambda _: "again") == "again"
+
+    run(scenario, replayer)
+
+
+def test_alignment_waits_for_nobody_who_looks(replayer):
+    pair = AlignmentPair((1, 3), TokenText("a", ("a", "</s>"), ((0, 1), (1, 1)), (False, True)), (2, 3))
+
+    async def scenario(inspection):
+        gate = Gate()
+        running = asyncio.create_task(inspection.run(gate))
+        await begun(gate)
+        for _ in range(5):
+            ((model, source_ids, thread),) = await inspection.align("en-fr", [pair], time.monotonic() + 60)
+        gate.may_end.set()
+        await running
+        return model, source_ids, thread
+
+    model, source_ids, thread = run(scenario, replayer)
+    assert (model, source_ids) == ("en-fr", (1, 3))
+    assert thread.startswith("gossamer-alignment")
+
+
+def test_a_deadline_ends_waiting_and_frees_the_place(replayer):
+    async def scenario(inspection):
+        gate = Gate()
+        running = asyncio.create_task(inspection.run(gate))
+        await begun(gate)
+        with pytest.raises(DeadlineExceeded):
+            await inspection.run(lambda _: "late", time.monotonic() + 0.01)
+        gate.may_end.set()
+        await running
+        assert await asyncio.gather(*(inspection.run(lambda _: "on time") for _ in range(3)))
+
+    run(scenario, replayer)
+
+
+def test_a_caller_who_left_takes_the_waiting_work_along(replayer):
+    async def scenario(inspection):
+        gate, ran = Gate(), []
+        running = asyncio.create_task(inspection.run(gate))
+        await begun(gate)
+        waiting = asyncio.create_task(inspection.run(ran.append))
+        await asyncio.sleep(0.01)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        gate.may_end.set()
+        await running
+        await inspection.run(lambda _: None)
+        assert ran == []
+
+    run(scenario, replayer)
+
+
+def test_an_error_reaches_the_caller_and_the_next_one_is_served(replayer):
+    def fail(_replayer):
+        raise ZeroDivisionError("of the work")
+
+    async def scenario(inspection):
+        for _ in range(5):
+            with pytest.raises(ZeroDivisionError):
+                await inspection.run(fail)
+        assert await inspection.run(lambda _: "well") == "well"
+
+    run(scenario, replayer)
+
+
+def test_nothing_is_taken_before_the_models_are_loaded():
+    async def scenario(inspection):
+        with pytest.raises(EngineStopping, match="loading"):
+            await inspection.run(lambda _: None)
+        with pytest.raises(EngineStopping, match="loading"):
+            await inspection.align("en-fr", [])
+        with pytest.raises(EngineStopping, match="loading"):
+            inspection.facts("en-fr")
+
+    run(scenario, None)
+
+
+def test_closing_ends_what_waits_and_takes_nothing_more(replayer):
+    async def main():
+        inspection = Inspection(2)
+        inspection.open(replayer)
+        gate = Gate()
+        running = asyncio.create_task(inspection.run(gate))
+        await begun(gate)
+        waiting = asyncio.create_task(inspection.run(lambda _: None))
+        await asyncio.sleep(0.01)
+        closing = asyncio.create_task(inspection.close())
+        with pytest.raises(EngineStopping):
+            await waiting
+        gate.may_end.set()
+        assert await running == "done"
+        await closing
+        with pytest.raises(EngineStopping):
+            await inspection.run(lambda _: None)
+
+    asyncio.run(main())
