@@ -95,7 +95,11 @@ def create_app(
     version = _version("gossamer")
     metrics = Metrics({"version": version, "python": platform.python_version(), "torch": _version("torch")})
     own_engine = engine is None
-    inspection = Inspection(settings.max_waiting_inspections)
+
+    def is_decoding() -> bool:
+        return engine is not None and engine.stats().running_sequences > 0
+
+    inspection = Inspection(settings.max_waiting_inspections, is_decoding)
     if engine is None:
         models = open_models(settings)
         tokenizers = {model.description.name: model.tokenizer for model in models}

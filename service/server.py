@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+import sys
 from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
@@ -18,6 +19,9 @@ from service.engine.interface import Engine
 from service.settings import Settings
 
 _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # listened on, but not to be opened in a browser
+
+_SWITCH_INTERVAL_SECONDS = 0.0005
+"""How long a thread may keep Python's lock while another one wants it; Python's own choice is ten times that."""
 
 _LAST_ANSWERS_SECONDS = 5
 """How long answers may take to be sent after the engine has ended every request."""
@@ -47,6 +51,8 @@ def run(settings: Settings, announce: Callable[[str], None]) -> bool:
         assert server is not None
         server.fail()
 
+    # Of all threads that want Python's lock the engine is the one that must not wait long for it.
+    sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
     app = create_app(settings, on_engine_dead=on_engine_dead)
     config = uvicorn.Config(
         app,

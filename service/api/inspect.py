@@ -100,7 +100,7 @@ async def attention(
     One teacher-forced pass through the weights that serve. `Accept` chooses JSON, safetensors
     (`application/vnd.safetensors`), CSV, SVG or PNG; pictures show one kind of one segment.
     """
-    ask = _ask(body, services)
+    ask = await _ask(body, services)
     options = body.options(body.segments)
     if estimate:
         found = await while_connected(request, services.inspector.estimate(ask, options))
@@ -161,7 +161,7 @@ async def heatmap_png(
 async def _heatmap(body: schemas.HeatmapRequest, format_: Format, request: Request, services: Services) -> Response:
     if len(body.kinds) != 1:
         raise InvalidField("kinds", body.kinds, "one kind in a picture: encoder, decoder or cross")
-    ask = _ask(body, services)
+    ask = await _ask(body, services)
     tag = _tag(request, body, ask, services, format_)
     if _is_known(request, tag):
         return _not_modified(tag)
@@ -194,7 +194,7 @@ async def alignment(
     services: ServicesDep,
 ) -> Response:
     """Word pairs by cross-attention, with scores, places, and the words that have no partner."""
-    ask = _ask(body, services)
+    ask = await _ask(body, services)
     recipe = _recipe(body, ask, services)
     tag = _tag(request, body, ask, services, "json")
     if _is_known(request, tag):
@@ -246,7 +246,7 @@ async def trace(
     `Accept: application/x-npz` gives the numbers of one station as a file for numpy, for which `numpy.code` has the
     lines that compute the result again; `application/vnd.safetensors` gives the arrays of all.
     """
-    ask = _ask(body, services)
+    ask = await _ask(body, services)
     offered = {"application/json": "json", NPZ: "npz", MEDIA_TYPES["safetensors"]: "safetensors", OCTETS: "safetensors"}
     format_ = _negotiate(request, offered)
     if format_ == "npz" and len(body.stations) != 1:
@@ -308,7 +308,7 @@ async def score(
     """The probability of each token of a translation of your own, and of all of it."""
     if body.target_text is None and body.target_ids is None:
         raise InvalidField("target_text", None, "a translation, here or in target_ids")
-    ask = _ask(body, services)
+    ask = await _ask(body, services)
     tag = _tag(request, body, ask, services, "json")
     if _is_known(request, tag):
         return _not_modified(tag)
@@ -333,7 +333,7 @@ async def next_token(
     services: ServicesDep,
 ) -> Response:
     """The most probable tokens after what has been written, before and after what a search does to them."""
-    ask = _ask(body, services)
+    ask = await _ask(body, services)
     tag = _tag(request, body, ask, services, "json")
     if _is_known(request, tag):
         return _not_modified(tag)
@@ -356,7 +356,7 @@ async def next_token(
 # --- what they share --------------------------------------------------------------------------------------------------
 
 
-def _ask(body: schemas.TextRequest, services: Services) -> Ask:
+async def _ask(body: schemas.TextRequest, services: Services) -> Ask:
     """Checks what needs the settings, the models, or two fields at once."""
     started = time.monotonic()
     settings = services.settings
@@ -377,9 +377,13 @@ def _ask(body: schemas.TextRequest, services: Services) -> Ask:
     options, hypothesis = DecodingOptions(), 0
     if isinstance(body, schemas.PairRequest):
         options, hypothesis = _search(body, services), body.hypothesis
+    if body.source is not None and body.source.lower() == "auto":
+        (model, *_), _ = await services.translator.detect_models([body.text], model=body.model, target=body.target)
+    else:
+        model = services.translator.find_model(model=body.model, source=body.source, target=body.target)
     return Ask(
         text=body.text,
-        model=services.translator.find_model(model=body.model, source=body.source, target=body.target),
+        model=model,
         options=options,
         deadline=started + seconds,
         hypothesis=hypothesis,

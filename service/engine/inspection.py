@@ -1,8 +1,11 @@
 """Looking inside, as the rest of the server sees it: who replays, on which thread, and how many may wait.
 
 A replay reads a chosen source and target once more through the weights that serve. It never runs in the engine's
-thread: it has one of its own, of low priority, so that translations go first. One replay runs at a time; a few may
-wait, and more are refused at once.
+thread but in one of its own, on one core; and while sequences are being decoded it rests after each piece of work for
+longer than the piece took, so that translations go first. One replay runs at a time; a few may wait, and more are
+refused at once.
+
+Threads of a low priority would not do: one that holds Python's lock and is not given a core keeps the engine waiting.
 
 Nothing here names torch: what does the work is a `Replayer`, made when the models are loaded.
 """
@@ -10,9 +13,7 @@ Nothing here names torch: what does the work is a `Replayer`, made when the mode
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -33,8 +34,11 @@ T = TypeVar("T")
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
 
-NICENESS = 10
-"""Of the replaying thread: beside a busy engine it gets about a tenth of a processor, beside an idle one all of it."""
+REST_RATIO = 2.0
+"""How long a replay rests beside running sequences, for each second of its work."""
+
+MAX_REST_SECONDS = 0.5
+"""The longest rest."""
 
 SPEED_MEMORY = 0.8
 """How much of the measured duration stays from one replay to the next."""
@@ -243,8 +247,12 @@ class NextResult:
 class Replayer(Protocol):
     """Runs the models once more, in any thread. Its methods block."""
 
-    def enter_thread(self) -> None:
-        """Called once in each thread that replays, before anything else there."""
+    def enter_thread(self, rest: Callable[[], None]) -> None:
+        """Called once in each thread that replays, before anything else there.
+
+        Args:
+            rest: To be called after each piece of work in that thread; it may sleep.
+        """
 
     def facts(self) -> Mapping[str, ModelFacts]:
         """Of every model, by name."""
@@ -303,17 +311,25 @@ class Aligner(Protocol):
 class Inspection:
     """The replaying threads: one for people who look, one for translations that need their alignment.
 
-    The first has low priority and a short queue. The second is part of translating: it is never too busy, and does not
-    wait for people who look.
+    The first rests beside running sequences, and has a short queue. The second is part of translating: it does not
+    rest, is never too busy, and does not wait for people who look.
 
     Args:
         max_waiting: Replays that may wait; more are refused with `InspectionBusy`.
+        is_decoding: Whether sequences are running now.
         clock: Monotonic seconds; what deadlines are compared with.
     """
 
-    def __init__(self, max_waiting: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        max_waiting: int,
+        is_decoding: Callable[[], bool] = lambda: False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._max_waiting = max_waiting
+        self._is_decoding = is_decoding
         self._clock = clock
+        self._rested_at = 0.0
         self._replayer: Replayer | None = None
         self._facts: Mapping[str, ModelFacts] = {}
         self._lookers = ThreadPoolExecutor(1, "gossamer-inspection", self._begin, (True,))
@@ -379,12 +395,16 @@ class Inspection:
         for pool in (self._lookers, self._aligners):
             await asyncio.to_thread(pool.shutdown, wait=True, cancel_futures=True)
 
-    def _begin(self, steps_back: bool) -> None:
+    def _begin(self, rests: bool) -> None:
         """The first thing that a thread does."""
-        if steps_back:
-            _step_back()
         assert self._replayer is not None
-        self._replayer.enter_thread()
+        self._replayer.enter_thread(self._rest if rests else _no_rest)
+
+    def _rest(self) -> None:
+        """Called by the replaying thread alone."""
+        if self._is_decoding():
+            time.sleep(min(REST_RATIO * (self._clock() - self._rested_at), MAX_REST_SECONDS))
+        self._rested_at = self._clock()
 
     def _opened(self) -> Replayer:
         if self._is_closed:
@@ -406,7 +426,7 @@ class Inspection:
             raise
 
     def _measured(self, work: Callable[[Replayer], T], replayer: Replayer) -> T:
-        started = self._clock()
+        started = self._rested_at = self._clock()
         try:
             return work(replayer)
         finally:
@@ -424,7 +444,5 @@ class Inspection:
         return float(max(1, math.ceil(self._recent_seconds * self._num_pending / 2)))
 
 
-def _step_back() -> None:
-    """Lowers the priority of this thread, where the system can do that to a thread."""
-    with contextlib.suppress(AttributeError, OSError):
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+def _no_rest() -> None:
+    """For work that somebody's translation waits for."""

@@ -6,7 +6,8 @@ It shares the runner's modules and only reads them: whatever number format serve
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -62,6 +63,7 @@ class ModelReplayer:
 
     def __init__(self, checkpoints: Sequence[Checkpoint]) -> None:
         self._checkpoints = {checkpoint.name: checkpoint for checkpoint in checkpoints}
+        self._threads = threading.local()
         self._recipes = {
             checkpoint.name: stored_recipe(checkpoint.training, checkpoint.config) for checkpoint in checkpoints
         }
@@ -70,9 +72,16 @@ class ModelReplayer:
         """Of every model, by name."""
         return {name: self._facts(checkpoint) for name, checkpoint in self._checkpoints.items()}
 
-    def enter_thread(self) -> None:
+    def enter_thread(self, rest: Callable[[], None]) -> None:
         """One core for a replay: the others are the engine's. Counts for this thread alone."""
         torch.set_num_threads(1)
+        self._threads.rest = rest
+
+    def _rest(self) -> None:
+        """After each piece of work: others may be waiting for the processor."""
+        rest = getattr(self._threads, "rest", None)
+        if rest is not None:
+            rest()
 
     def capture(self, model: str, request: CaptureRequest) -> Capture:
         """Replays a pair and keeps maps; one pass, whatever is asked for."""
@@ -101,6 +110,7 @@ class ModelReplayer:
         if compares:
             checks.append(_same_log_probs(checkpoint, found, request))
         maps = _rolled_out(found, wanted) if request.rollout else _chosen(found, wanted)
+        self._rest()
         return Capture(maps, tuple(checks), alignment)
 
     def stations(self, model: str, request: StationRequest) -> list[StationResult]:
@@ -116,6 +126,7 @@ class ModelReplayer:
                 no_repeat_ngram_size=request.search.no_repeat_ngram_size,
                 repetition_penalty=request.search.repetition_penalty,
             )
+        self._rest()
         results = []
         for name, options in request.stations:
             station = take(name, tracer, Options(constraints=constraints, **options))
@@ -132,6 +143,7 @@ class ModelReplayer:
                     tolerance=recipe.tolerance,
                 )
             )
+            self._rest()
         return results
 
     def align(
@@ -150,6 +162,7 @@ class ModelReplayer:
                 target = pairs[index].target or decode_with_spans(checkpoint.tokenizer, found.target_ids)
                 alignment = align_replay(found, source, target, followed)
                 results[index] = _segment_alignment(alignment, found, source, target)
+            self._rest()
         return [results[index] for index in range(len(pairs))]
 
     def score(

@@ -1,5 +1,4 @@
 import asyncio
-import os
 import threading
 import time
 
@@ -7,7 +6,7 @@ import pytest
 
 from model.words import TokenText
 from service.engine.errors import DeadlineExceeded, EngineStopping, InspectionBusy
-from service.engine.inspection import NICENESS, AlignmentPair, Inspection
+from service.engine.inspection import AlignmentPair, Inspection
 
 
 class FakeReplayer:
@@ -19,8 +18,9 @@ class FakeReplayer:
     def facts(self):
         return {"en-fr": "facts"}
 
-    def enter_thread(self):
+    def enter_thread(self, rest):
         self.threads.append(threading.current_thread().name)
+        self.rest = rest
 
     def align(self, model, pairs, recipe=None):
         return [(model, pair.source_ids, threading.current_thread().name) for pair in pairs]
@@ -64,20 +64,38 @@ async def begun(gate):
         await asyncio.sleep(0.001)
 
 
-def test_work_runs_in_one_thread_of_low_priority_one_after_the_other(replayer):
+def test_work_runs_in_one_thread_one_after_the_other(replayer):
     def look(_replayer):
-        thread = threading.current_thread()
-        return thread.name, os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+        return threading.current_thread().name
 
     async def scenario(inspection):
         return await asyncio.gather(*(inspection.run(look) for _ in range(3)))
 
-    results = run(scenario, replayer)
-    assert len(set(results)) == 1
-    name, niceness = results[0]
-    assert name.startswith("gossamer-inspection")
-    assert niceness == os.getpriority(os.PRIO_PROCESS, 0) + NICENESS or niceness == NICENESS
-    assert replayer.threads == [name]
+    names = set(run(scenario, replayer))
+    assert len(names) == 1
+    assert replayer.threads == list(names)
+    assert names.pop().startswith("gossamer-inspection")
+
+
+@pytest.mark.parametrize("is_decoding", [True, False])
+def test_beside_running_sequences_work_rests_for_longer_than_it_took(replayer, is_decoding):
+    def look(_replayer):
+        time.sleep(0.02)
+        began = time.monotonic()
+        replayer.rest()
+        return time.monotonic() - began
+
+    async def main():
+        inspection = Inspection(2, lambda: is_decoding)
+        inspection.open(replayer)
+        rested = await inspection.run(look)
+        await inspection.align("en-fr", [])
+        replayer.rest()  # of the other thread, whose work a translation waits for: it never rests
+        await inspection.close()
+        return rested
+
+    rested = asyncio.run(main())
+    assert (rested >= 0.04) if is_decoding else (rested < 0.02)
 
 
 def test_what_more_would_wait_is_refused_at_once_with_a_time(replayer):
