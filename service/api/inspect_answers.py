@@ -84,6 +84,7 @@ def segment(found: Found, pair: Pair) -> dict[str, Any]:
     """A segment with its tokens and words."""
     answer: dict[str, Any] = {
         "index": pair.index,
+        "segment_index": pair.segment_index,
         "start": pair.start,
         "end": pair.end,
         "source": pair.source_text,

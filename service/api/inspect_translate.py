@@ -25,14 +25,14 @@ def check_inside(body: schemas.TranslateRequest, job: Job, services: Services) -
     """Refuses before anything is translated.
 
     Raises:
-        InvalidField: It is a stream, or the model has no such layer or head.
+        InvalidField: It is a stream or no plain text, or the model has no such layer or head.
         InspectionDisabled: Looking inside is turned off.
         InspectionTooLarge: The texts alone have too many tokens.
     """
-    if body.stream:
-        field = "attention" if body.attention is not None else "return"
-        given = True if body.attention is not None else "alignment"
-        raise InvalidField(field, given, "nothing of the inside in a stream; leave stream out, or ask /v1/attention")
+    if body.stream or body.format != "text":
+        field, given = ("attention", {}) if body.attention is not None else ("return", "alignment")
+        allowed = "only for texts, and without stream; /v1/attention and /v1/alignment take one text"
+        raise InvalidField(field, given, allowed)
     for index, text in enumerate(job.texts):
         model = job.model_of(index)
         facts = services.inspector.facts(model)

@@ -136,11 +136,11 @@ async def translate(
     started = time.monotonic()
     markups = await _markups(body, services)
     job = await _job(body, services, started, [markup.text for markup in markups] or None)
+    if wants_inside(body):
+        check_inside(body, job, services)
     if markups:
         translation = await while_connected(request, services.documents.translate(job, markups))
         return JsonResponse(_answer(translation, body, job, services, started))
-    if wants_inside(body):
-        check_inside(body, job, services)
     if body.stream:
         events = services.translator.stream(job)
         # Refusals come with the first event: they still get a status of their own.

@@ -21,7 +21,10 @@ from service.engine.inspection import Inspection, ModelFacts
 from service.engine.interface import Engine, ModelInfo
 from service.engine.request import EngineRequest, SequenceRequest
 from service.inspection.errors import InvalidInspection, TooManyTokens
-from service.translator import Job, SegmentTranslation, TextTranslation, Translator
+from service.pipeline import Part
+from service.text.forms import Piece
+from service.text.segmenter import Segment
+from service.translator import Job, TextTranslation, Translator
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +113,9 @@ class Pair:
     """A segment and its translation.
 
     Attributes:
-        index: Which segment of the text.
+        index: Which one of the text.
+        segment_index: Which segment of the translation it is, or is a part of: what the model does not translate well
+            as a whole is translated in parts.
         start: Its first character in the caller's text.
         end: One past its last.
         source_text: Its characters.
@@ -125,6 +130,7 @@ class Pair:
     """
 
     index: int
+    segment_index: int
     start: int
     end: int
     source_text: str
@@ -290,6 +296,7 @@ class PairFinder:
         source = _source_side(encoding, ask.text, 0)
         return Pair(
             index=0,
+            segment_index=0,
             start=0,
             end=len(ask.text),
             source_text=ask.text,
@@ -302,46 +309,40 @@ class PairFinder:
         )
 
     def _pairs(self, ask: Ask, facts: ModelFacts, text: TextTranslation) -> Iterator[Pair]:
-        tokenizer = self._translator.tokenizer(ask.model)
-        gaps = text.document.gaps()
-        place = 0
-        for index, (gap, done) in enumerate(zip(gaps, text.segments, strict=False)):
+        index = place = 0
+        for segment_index, (gap, done) in enumerate(zip(text.document.gaps(), text.segments, strict=False)):
             place += len(gap)
-            shown = done.nth_text(ask.hypothesis)
-            yield self._pair(ask, facts, tokenizer, index, done, shown, place)
-            place += len(shown)
+            for part in done.parts or (Part(0, len(done.segment.text), (done.nth_text(ask.hypothesis),)),):
+                shown = part.nth_text(ask.hypothesis)
+                pair = Pair(
+                    index=index,
+                    segment_index=segment_index,
+                    start=done.segment.start + part.start,
+                    end=done.segment.start + part.end,
+                    source_text=done.segment.text[part.start : part.end],
+                    target_text=shown,
+                    target_start=place,
+                    windowed=done.segment.windowed,
+                )
+                yield self._looked_into(ask, facts, pair, done.segment, part)
+                index += 1
+                place += len(shown)
 
-    def _pair(
-        self,
-        ask: Ask,
-        facts: ModelFacts,
-        tokenizer: TextTokenizer,
-        index: int,
-        done: SegmentTranslation,
-        shown: str,
-        place: int,
-    ) -> Pair:
-        segment = done.segment
-        pair = Pair(
-            index=index,
-            start=segment.start,
-            end=segment.end,
-            source_text=segment.text,
-            target_text=shown,
-            target_start=place,
-            windowed=segment.windowed,
-        )
-        if done.encoding is None or not done.candidates:
+    def _looked_into(self, ask: Ask, facts: ModelFacts, pair: Pair, segment: Segment, part: Part) -> Pair:
+        """The pair with what the model read and wrote, if it was shown anything."""
+        if part.encoding is None or not part.hypotheses:
             return pair
-        rank = min(ask.hypothesis, len(done.candidates) - 1)
-        hypothesis = done.candidates[rank].hypothesis
-        text = decode_with_spans(tokenizer, hypothesis.tokens)
-        target = _Target(hypothesis.tokens, text, _spans_in(shown, text))
+        rank = min(ask.hypothesis, len(part.hypotheses) - 1)
+        hypothesis = part.hypotheses[rank]
+        text = decode_with_spans(self._translator.tokenizer(ask.model), hypothesis.tokens)
+        spans = _spans_in(pair.target_text, text, part.pieces)
+        target = _Target(hypothesis.tokens, text, spans)
+        place = pair.target_start
         return dataclasses.replace(
             pair,
-            source=_source_side(done.encoding, segment.text, segment.start),
-            target=_side(target.ids, target.text, target.spans, shown, place),
-            inputs=self._inputs(ask, facts, target, shown, place),
+            source=_source_side(part.encoding, segment.text, segment.start),
+            target=_side(target.ids, target.text, target.spans, pair.target_text, place),
+            inputs=self._inputs(ask, facts, target, pair.target_text, place),
             hypothesis=hypothesis,
             rank=rank,
         )
@@ -407,13 +408,39 @@ def _word_span(word: Word, spans: Sequence[Span], shown: str) -> Span:
     return start, end
 
 
-def _spans_in(shown: str, text: TokenText) -> Sequence[Span]:
-    """Places in the text that is shown, which is the decoded one without its outer space; elsewhere they are empty."""
-    lead = len(text.text) - len(text.text.lstrip())
-    if text.text.strip() != shown:  # the model wrote nothing, and the source stands there instead
-        return [(0, 0)] * len(text.spans)
-    size = len(shown)
-    return [(min(max(start - lead, 0), size), min(max(end - lead, 0), size)) for start, end in text.spans]
+def _spans_in(shown: str, text: TokenText, pieces: Sequence[Piece]) -> Sequence[Span]:
+    """Places of tokens in the text that is shown: the decoded one with its kept spans put back.
+
+    Args:
+        shown: The text.
+        text: What the tokens decode to.
+        pieces: How the best translation follows from that. Of another one only the outer space is missing; where it is
+            not even that, its tokens have no places.
+    """
+    if "".join(piece.text for piece in pieces) != shown:
+        lead = len(text.text) - len(text.text.lstrip())
+        pieces = [Piece(shown, lead, lead + len(shown))] if text.text.strip() == shown else []
+    places: list[Span | None] = [None] * len(text.text)
+    offset = 0
+    for piece in pieces:
+        is_same_length = piece.span is None and len(piece.text) == piece.end - piece.start
+        for index in range(piece.start, piece.end):
+            first = offset + index - piece.start
+            places[index] = (first, first + 1) if is_same_length else (offset, offset + len(piece.text))
+        offset += len(piece.text)
+    return list(_joined(places, text.spans))
+
+
+def _joined(places: Sequence[Span | None], spans: Sequence[Span]) -> Iterator[Span]:
+    """Spans of characters as the spans of their places; what has none is empty, behind what came before it."""
+    last = 0
+    for start, end in spans:
+        found = [place for place in places[start:end] if place is not None]
+        if found:
+            last = max(place[1] for place in found)
+            yield min(place[0] for place in found), last
+        else:
+            yield last, last
 
 
 def _check_ids(field: str, ids: Sequence[int], model: ModelInfo) -> None:

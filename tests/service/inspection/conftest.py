@@ -11,6 +11,9 @@ from model.checkpoint import load_checkpoint, save_checkpoint
 from model.importers.marian import import_marian
 from model.linear import has_int8_kernels
 from service.app import create_app
+from service.engine.async_engine import AsyncEngine
+from service.engine.replayer import ModelReplayer
+from service.engine.runner import Runner
 from service.settings import Settings
 from tests.data.make_tiny_checkpoint import FOLDER
 from tests.model.importers.marian_folders import make_model, write_folder
@@ -77,9 +80,14 @@ def _end_sentences(model):
 
 
 def start(folders, precision, **settings):
-    """A client of a server that is ready; a context manager."""
-    names = {"models": tuple(folders.values()), "torch_threads": 1, "precision": precision}
-    return TestClient(create_app(Settings(**(names | settings))))
+    """A client of a server; a context manager. Its models are random, so nobody asks them whether they translate."""
+    settings = Settings(**({"precision": precision, "torch_threads": 1} | settings))
+    checkpoints = [load_checkpoint(folder) for folder in folders.values()]
+    limits = settings.engine_limits()
+    runner = Runner(checkpoints, limits, 1, precision)
+    tokenizers = {checkpoint.name: checkpoint.tokenizer for checkpoint in checkpoints}
+    engine = AsyncEngine(lambda: runner, limits)
+    return TestClient(create_app(settings, engine, tokenizers, replayer=ModelReplayer(checkpoints)))
 
 
 def wait_until_ready(client):

@@ -78,9 +78,9 @@ def test_a_changed_number_in_a_file_does_not_give_the_served_ones(float_server, 
 
 
 def test_the_route_ends_in_the_translation(server):
-    translated = server.translate(TEXT, beam_size=1)
-    answer = server.json("trace", text=TEXT, decoding={"beam_size": 1}, stations=["route", "decoding"], position=1)
-    assert answer["translation"] == translated["text"]
+    body = {"text": TEXT, "prefix": "", "decoding": {"beam_size": 1}}
+    answer = server.json("trace", **body, stations=["route", "decoding"], position=1)
+    assert answer["translation"] == server.json("attention", **body, kinds=["cross"])["translation"]
     route, decoding = answer["stations"]
     assert [check["name"] for check in route["checks"]] == ["shapes_chain", "same_logits"]
     assert route["values"]["stages"][-1]["name"] == "softmax"
@@ -92,7 +92,7 @@ def test_the_route_ends_in_the_translation(server):
 
 def test_scores_of_the_search_are_checked(server):
     for decoding in ({"beam_size": 1}, {"beam_size": 4, "length_penalty": 0.6}):
-        answer = server.json("trace", text=TEXT, decoding=decoding, stations=["decoding", "loss"])
+        answer = server.json("trace", text=TEXT, prefix="", decoding=decoding, stations=["decoding", "loss"])
         names = [check["name"] for station in answer["stations"] for check in station["checks"] if check["passed"]]
         assert {"beam_score", "hypothesis"} <= set(names)
 
