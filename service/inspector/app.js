@@ -111,7 +111,7 @@ async function load() {
     return;
   }
   output.classList.add("pending");
-  if (!model?.inspection) {
+  if (!model) {
     await translateOnly();
     output.classList.remove("pending");
     return;
@@ -244,7 +244,7 @@ function showCompare(scores) {
     web,
     h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Both compared" }, h("table", {},
       h("caption", { class: "sr", text: "Both compared" }),
-      h("thead", {}, h("tr", {}, ["", "Translation", "Tokens", "−log p, nats", "A token", "Perplexity"].map((text, i) => h("th", { scope: "col", class: i > 1 ? "num" : null, text })))),
+      h("thead", {}, h("tr", {}, ["Which", "Translation", "Tokens", "−log p, nats", "A token", "Perplexity"].map((text, i) => h("th", { scope: "col", class: i > 1 ? "num" : null, text })))),
       h("tbody", {}, scores.map((score, i) => h("tr", {}, h("th", { scope: "row", text: names[i] }), h("td", { text: (i ? other : segment).segment.target }),
         ...[score.num_tokens, score.total_nats, score.mean_nats, score.perplexity].map((value, j) => h("td", { class: "num", title: String(value), text: j ? value.toFixed(3) : String(value) }))))))));
   secondThreads = new Threads(web, {
@@ -260,7 +260,9 @@ function problem(error) {
   if (!error) {
     return;
   }
-  const parts = [h("p", { text: error.message })];
+  const size = error.needed_bytes && error.limit_bytes
+    ? `All these weights would be ${bytes(error.needed_bytes)}; the server sends at most ${bytes(error.limit_bytes)} at once.` : error.message;
+  const parts = [h("p", { text: size })];
   if (error.nearest) {
     const { says, body, accept, needed_bytes: needed } = error.nearest;
     parts.push(h("button", { type: "button", text: `Show ${says}${needed ? ` (${bytes(needed)})` : ""}`, onclick: async () => {
@@ -307,7 +309,7 @@ async function loadModel() {
     }
   }
   // Without inspection the page is a form that translates.
-  find("workbench").hidden = !model?.inspection;
+  find("workbench").hidden = !model;
   const names = new Intl.DisplayNames([navigator.language], { type: "language", fallback: "code" });
   find("source-label").textContent = names.of(chosen.source);
   find("target-label").textContent = names.of(chosen.target);
@@ -316,19 +318,32 @@ async function loadModel() {
 
 // --- what is looked at -----------------------------------------------------------------------------------------------
 
-const depth = (kind) => segment?.maps[kind]?.layers ?? (kind === "encoder" ? model.num_encoder_layers : model.num_decoder_layers);
+const depth = (kind) => (kind === "encoder" ? model.num_encoder_layers : model.num_decoder_layers);
+const layersHere = (kind) => (segment?.has(kind) ? segment.layerNumbers(kind) : Array.from({ length: depth(kind) }, (_, i) => i));
 
 /** The chosen layer, or a good one: for cross-attention the one whose heads align words best. */
 function layer(kind = state.kind) {
-  const last = depth(kind) - 1;
+  const here = layersHere(kind);
+  const last = here.at(-1);
   if (state.layer !== null) {
-    return Math.min(state.layer, last);
+    return here.includes(state.layer) ? state.layer : last;
   }
-  return Math.min(last, kind === "cross" ? model.alignment_recipe?.heads?.[0]?.[0] ?? last : kind === "encoder" ? Math.min(3, last) : 0);
+  return here.length < depth(kind) ? last : Math.min(last, kind === "cross" ? aligningLayer() ?? last : kind === "encoder" ? 3 : 0);
+}
+
+/** The layer with most heads in the alignment recipe; of several the middle one. */
+function aligningLayer() {
+  const counts = new Map();
+  for (const [l] of model.alignment_recipe?.heads ?? []) {
+    counts.set(l, (counts.get(l) ?? 0) + 1);
+  }
+  const most = Math.max(...counts.values());
+  const best = [...counts.keys()].filter((l) => counts.get(l) === most).sort((a, b) => a - b);
+  return best[Math.floor(best.length / 2)];
 }
 
 const headNumber = (kind) => (state.head === MEAN ? (kind === "cross" && model.alignment_recipe?.heads?.find(([l]) => l === layer(kind))?.[1]) || 0 : Math.min(state.head, model.num_heads - 1));
-const head = () => (state.head === MEAN ? MEAN : Math.min(state.head, model.num_heads - 1));
+const head = () => (state.head === MEAN || segment?.isMean ? MEAN : Math.min(state.head, model.num_heads - 1));
 
 /** The chosen row as a token of this kind's queries. */
 function position(kind = state.kind) {
@@ -402,6 +417,7 @@ const panel = new Panel(find("station"), {
 });
 
 function clear() {
+  find("workbench").classList.add("empty");
   threads.clear();
   for (const id of ["map", "heads", "row", "compare"]) {
     find(id).replaceChildren();
@@ -424,6 +440,7 @@ function render() {
     clear();
     return;
   }
+  find("workbench").classList.remove("empty");
   colors ??= theme();
   clampState();
   controls();
@@ -501,8 +518,8 @@ function drawHeads() {
 
 function controls() {
   choice(find("kinds"), Object.entries(KINDS).map(([value, { label, says }]) => ({ value, label, title: says, disabled: !segment.has(value) })), state.kind, (kind) => set({ kind }, true));
-  find("layer").replaceChildren(...Array.from({ length: depth(state.kind) }, (_, i) => h("option", { value: i, text: String(i), selected: i === layer() })));
-  find("head").replaceChildren(h("option", { value: MEAN, text: "mean of all", selected: head() === MEAN }), ...Array.from({ length: segment.maps[state.kind].heads }, (_, i) => h("option", { value: i, text: String(i), selected: i === head() })));
+  find("layer").replaceChildren(...layersHere(state.kind).map((i) => h("option", { value: i, text: String(i), selected: i === layer() })));
+  find("head").replaceChildren(h("option", { value: MEAN, text: "mean", selected: head() === MEAN }), ...Array.from({ length: segment.isMean ? 0 : segment.maps[state.kind].heads }, (_, i) => h("option", { value: i, text: String(i), selected: i === head() })));
   choice(find("grains"), [{ value: "token", label: "pieces" }, { value: "word", label: "words" }], state.grain, (grain) => set({ grain, query: null, key: null }));
 }
 
@@ -711,11 +728,11 @@ function onKey(event) {
     return;
   }
   const kinds = Object.keys(KINDS);
-  const heads = [MEAN, ...Array(segment.maps[state.kind]?.heads ?? 0).keys()];
+  const heads = [MEAN, ...Array(segment.isMean ? 0 : segment.maps[state.kind]?.heads ?? 0).keys()];
   const step = (list, now, by) => list[Math.max(0, Math.min(list.length - 1, list.indexOf(now) + by))];
   const actions = {
-    PageUp: () => set({ layer: Math.max(0, layer() - 1) }),
-    PageDown: () => set({ layer: Math.min(depth(state.kind) - 1, layer() + 1) }),
+    PageUp: () => set({ layer: step(layersHere(state.kind), layer(), -1) }),
+    PageDown: () => set({ layer: step(layersHere(state.kind), layer(), 1) }),
   };
   if (singleKeys) {
     Object.assign(actions, {
@@ -748,6 +765,7 @@ function search() {
     if (event.key === "Escape") {
       box.remove();
     } else if (event.key === "Enter") {
+      event.preventDefault(); // or it would press the word that gets the focus
       const wanted = box.value.trim().toLowerCase();
       const now = view();
       const at = (labels) => labels.findIndex((label) => wanted && label.text.toLowerCase().startsWith(wanted));

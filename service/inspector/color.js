@@ -1,7 +1,7 @@
 // Colour maps: a number from 0 to 1 becomes a colour, and back. Nothing but data is coloured by them.
 //
 // 0 is always the page's own background: the first tenth fades from the page into the map, which runs from its light
-// end on a light page and from its dark end on a dark one. Each map has 256 different colours, so a pixel names its value to 1/255.
+// end on a light page and from its dark end on a dark one. So a pixel names its value, to about 1/100 (256 steps; some of the darkest look alike).
 
 // The values of matplotlib (cividis: Nunez, Anderton and Renslow 2018, CC0), 256 times rrggbb.
 const CIVIDIS =

@@ -29,13 +29,13 @@ export class Atlas {
       return;
     }
     this.shown = key;
-    const { layers, heads } = segment.maps[kind];
+    const heads = segment.isMean ? 0 : segment.maps[kind].heads;
     const ramp = palette(cmap, colors.paper, colors.isDark);
     this.columns = heads + 1;
     const grid = h("div", { class: "atlas", role: "group", "aria-label": "All heads" });
     grid.style.setProperty("--columns", String(this.columns));
     grid.append(h("span"), ...Array.from({ length: heads }, (_, head) => h("span", { class: "pattern", text: String(head) })), h("span", { class: "pattern", text: "mean" }));
-    for (let layer = 0; layer < layers; layer += 1) {
+    segment.layerNumbers(kind).forEach((layer, place) => {
       grid.append(h("span", { text: `layer ${layer}` }));
       for (const head of [...Array(heads).keys(), MEAN]) {
         const map = segment.map(kind, layer, head);
@@ -43,11 +43,11 @@ export class Atlas {
         const canvas = h("canvas", { width: map.keys, height: map.queries, "aria-hidden": "true" });
         paint(canvas, map, ramp, scale);
         grid.append(h("button", {
-          type: "button", tabindex: layer || head ? -1 : 0, "data-layer": layer, "data-head": head, title: `layer ${layer}, ${head === MEAN ? "mean" : `head ${head}`}: ${name}`,
+          type: "button", tabindex: place || (head && heads) ? -1 : 0, "data-layer": layer, "data-head": head, title: `layer ${layer}, ${head === MEAN ? "mean" : `head ${head}`}: ${name}`,
           "aria-label": `layer ${layer}, ${head === MEAN ? "mean of all heads" : `head ${head}`}, ${name}`, onclick: () => this.pick(layer, head),
         }, canvas));
       }
-    }
+    });
     this.root.querySelector(".atlas")?.remove();
     this.root.append(grid);
   }

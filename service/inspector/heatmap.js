@@ -61,6 +61,7 @@ export class Heatmap {
     const right = this.isLabelled ? Math.ceil(longest(keys.slice(-2)) * slope) : 0;
     const gap = cell >= 8 ? 1 : 0;
     Object.assign(this, { left, top, size: cell, gap });
+    Object.assign(this.base.dataset, { left, top, size: cell });
     const width = left + map.keys * cell + Math.min(right, Math.max(0, room - left - map.keys * cell));
     const height = top + map.queries * cell + 4;
     const context = sized(this.base, width, height);

@@ -2,8 +2,8 @@
 
 export const KINDS = {
   cross: { label: "Across", says: "the translation looks at the sentence", mean: "cross-attention" },
-  encoder: { label: "Within the sentence", says: "the sentence looks at itself", mean: "encoder self-attention" },
-  decoder: { label: "Within the translation", says: "the translation looks back at itself", mean: "decoder self-attention" },
+  encoder: { label: "In the sentence", says: "the sentence looks at itself", mean: "encoder self-attention" },
+  decoder: { label: "In the translation", says: "the translation looks back at itself", mean: "decoder self-attention" },
 };
 
 export const MEAN = "mean";
@@ -26,17 +26,25 @@ export class Segment {
       }
     }
     this.cache = new Map();
+    this.isMean = answer.aggregate !== undefined && answer.aggregate !== "none";
+  }
+
+  /** The model's numbers of the layers that are here; all of them unless less was asked for. */
+  layerNumbers(kind) {
+    const { layers } = this.maps[kind];
+    const numbers = this.selected?.layers?.[kind];
+    return numbers?.length === layers ? numbers : Array.from({ length: layers }, (_, i) => i);
   }
 
   has(kind) {
     return kind in this.maps && this.maps[kind].queries > 0;
   }
 
-  /** One map as {queries, keys, data}: a head's, or the mean of a layer's heads; of tokens or of words. */
+  /** `layer` and `head` are the model's numbers. One map as {queries, keys, data}: a head's, or the mean of a layer's heads; of tokens or of words. */
   map(kind, layer, head, grain = "token") {
     const key = `${kind} ${layer} ${head} ${grain}`;
     if (!this.cache.has(key)) {
-      const plain = head === MEAN ? this.#mean(kind, layer) : this.#one(kind, layer, head);
+      const plain = head !== MEAN ? this.#one(kind, layer, head) : this.isMean ? this.#one(kind, layer, 0) : this.#mean(kind, layer);
       this.cache.set(key, grain === "word" ? mergeWords(plain, this.words(kind, "query"), this.words(kind, "key")) : plain);
       if (this.cache.size > 200) {
         this.cache.delete(this.cache.keys().next().value);
@@ -48,7 +56,7 @@ export class Segment {
   #one(kind, layer, head) {
     const { heads, queries, keys, data } = this.maps[kind];
     const size = queries * keys;
-    const start = (layer * heads + head) * size;
+    const start = (this.layerNumbers(kind).indexOf(layer) * heads + head) * size;
     return { queries, keys, data: data.subarray(start, start + size) };
   }
 
@@ -79,16 +87,13 @@ export class Segment {
       return this.words(kind, axis).map((word) => ({ text: word.text || special(word, this.#pieces(kind, axis)), piece: word.text, word: word.index, special: word.is_special }));
     }
     if (kind === "encoder" || (kind === "cross" && axis === "key")) {
-      return source.map((token) => label(token.piece, token.word, token.is_special));
+      return pieceLabels(source, this.answer.text);
     }
+    const written = pieceLabels(target, this.answer.translation);
     if (kind === "cross") {
-      return target.map((token) => label(token.piece, token.word, token.is_special));
+      return written;
     }
-    return rows.map((row, i) => ({
-      ...label(row.input_token, i ? target[i - 1].word : -1, i ? target[i - 1].is_special : true),
-      start: i === 0,
-      predicts: shown(row.predicted_token),
-    }));
+    return rows.map((row, i) => ({ ...(i ? written[i - 1] : label(row.input_token, -1, true)), predicts: written[i]?.text ?? "" }));
   }
 
   #pieces(kind, axis) {
@@ -106,6 +111,20 @@ function special(word, pieces) {
 
 function label(piece, word, isSpecial) {
   return { text: isSpecial ? shown(piece) : bare(piece), piece, word, special: isSpecial, begins: piece.startsWith("▁") };
+}
+
+/** Bytes of a letter that is not in the vocabulary: the letter at the first, a dot at the others. */
+function pieceLabels(tokens, text) {
+  const letters = [...text];
+  return tokens.map((token, i) => {
+    const found = label(token.piece, token.word, token.is_special);
+    if (/^<0x[0-9A-F]{2}>$/.test(token.piece) && !token.is_special) {
+      const before = tokens[i - 1];
+      const isFirst = !before || before.start !== token.start || before.end !== token.end || !/^<0x/.test(before.piece);
+      found.text = isFirst ? letters.slice(token.start, token.end).join("") || token.piece : "·";
+    }
+    return found;
+  });
 }
 
 const NAMES = { "</s>": "end", "<s>": "start", "<pad>": "pad", "<unk>": "unknown" };

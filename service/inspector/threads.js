@@ -6,6 +6,7 @@ import { row } from "./maps.js";
 
 const LEVELS = 24;
 const LEAST = 0.008;
+const LEAST_IN_CROWD = 0.025;
 const SETTLE_MS = 150;
 
 export class Threads {
@@ -56,7 +57,15 @@ export class Threads {
           "data-side": side, "data-index": i, title: label.predicts ? `reads ${label.text}, predicts ${label.predicts}` : null,
         }, h("span", { class: "t", text: label.text }), h("span", { class: "n", "aria-hidden": "true" }));
       });
-      const node = h("div", { class: `words ${classes}`, role: "group", "aria-label": name, lang, dir: "auto" }, buttons);
+      // The pieces of a word stay together where lines break.
+      const groups = [];
+      buttons.forEach((button) => {
+        if (!button.classList.contains("joined")) {
+          groups.push(h("span", { class: "together" }));
+        }
+        groups.at(-1).append(button);
+      });
+      const node = h("div", { class: `words ${classes}`, role: "group", "aria-label": name, lang, dir: "auto" }, groups);
       // The direction of the first strong letter inside buttons is not seen by dir=auto.
       node.dir = /[\u0590-\u08ff\ufb1d-\ufefc]/.test(labels.map((label) => label.text).join("")) ? "rtl" : "ltr";
       return node;
@@ -178,11 +187,12 @@ export class Threads {
   /** All threads, in as many strokes as there are strengths. */
   #draw(weights) {
     const { map } = this.view;
+    const least = Math.max(map.queries, map.keys) > 44 ? LEAST_IN_CROWD : LEAST;
     const levels = Array.from({ length: LEVELS + 1 }, () => []);
     for (let q = 0; q < map.queries; q += 1) {
       for (let k = 0; k < map.keys; k += 1) {
         const weight = weights[q * map.keys + k];
-        if (weight > LEAST) {
+        if (weight > least) {
           levels[Math.min(LEVELS, Math.ceil(Math.sqrt(weight) * LEVELS))].push(q, k);
         }
       }
@@ -202,10 +212,16 @@ export class Threads {
     for (let i = 0; i < pairs.length; i += 2) {
       this.#thread(context, pairs[i], pairs[i + 1]);
     }
-    context.strokeStyle = css(this.ramp[indexOf(0.3 + 0.7 * strength)], Math.min(1, alpha));
+    context.strokeStyle = css(this.#color(strength), Math.min(1, alpha));
     context.lineWidth = 0.6 + 3.2 * strength;
     context.lineCap = "round";
     context.stroke();
+  }
+
+  /** The faint ones begin in the greys of the map: its yellow would shout on white. */
+  #color(strength) {
+    const from = this.colors.isDark ? 0.3 : 0.5;
+    return this.ramp[indexOf(from + (1 - from) * strength)];
   }
 
   /** One curve. Ends are spread over the width of a word, in the order of where they go, so that threads do not braid. */
@@ -322,7 +338,7 @@ export class Threads {
         if (weight > LEAST) {
           recorder.start();
           this.#thread(recorder, q, k);
-          parts.push([weight, `<path d="${recorder.path}" stroke="${css(this.ramp[indexOf(0.3 + 0.7 * weight)])}" stroke-opacity="${(0.1 + 0.72 * weight ** 0.7).toFixed(3)}" stroke-width="${(0.6 + 3.2 * weight).toFixed(2)}"/>`]);
+          parts.push([weight, `<path d="${recorder.path}" stroke="${css(this.#color(weight))}" stroke-opacity="${(0.1 + 0.72 * weight ** 0.7).toFixed(3)}" stroke-width="${(0.6 + 3.2 * weight).toFixed(2)}"/>`]);
         }
       }
     }

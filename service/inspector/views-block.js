@@ -66,7 +66,7 @@ export function residual(context) {
         vector(isReal ? "x + update" : `x + ${fmt(alpha)} · update`, sum, colors, { range, isWhatIf: !isReal }),
         vector(isPre ? "what goes on" : "LayerNorm of it: what goes on", after, colors, { isWhatIf: !isReal })),
       h("div", {},
-        table("The norm in numbers", ["", "Value"], [["norm taken of", isPre ? "x, before the sublayer" : "x + update"], ["mean", values.mean[at]], ["variance", values.variance[at]], ["ε", values.epsilon],
+        table("The norm in numbers", ["Quantity", "Value"], [["norm taken of", isPre ? "x, before the sublayer" : "x + update"], ["mean", values.mean[at]], ["variance", values.variance[at]], ["ε", values.epsilon],
           ["√(variance + ε)", Math.sqrt(values.variance[at] + values.epsilon)], ["length of x", Math.hypot(...values.stream[at])], ["length of the update", Math.hypot(...values.update[at])]].map(([name, value]) => [name, typeof value === "number" ? h("span", { class: "num", title: String(value), text: fmt(value) }) : value])),
         vector("(x − mean) / √(variance + ε)", values.standardised[at], colors), vector("γ", values.gamma, colors), vector("β", values.beta, colors))),
   ];

@@ -35,7 +35,7 @@ export function decoding({ values, seg, position, set, check, extra, ask, state,
     h("p", {}, "After ", h("b", { text: at ? target.slice(0, at).map((token) => token.piece).join("").replaceAll("▁", " ").trim() : "nothing yet" }), " the model would write:"),
     h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Candidates" }, h("table", { class: "candidates" },
       h("caption", { class: "sr", text: "Candidates for the next token" }),
-      h("thead", {}, h("tr", {}, ["Piece", "Rank", "Logit", "p", isWhatIf ? "p, drawn" : "p, allowed", ""].map((text, i) => h("th", { scope: "col", class: i > 0 && i < 5 ? "num" : null, text })))),
+      h("thead", {}, h("tr", {}, ["Piece", "Rank", "Logit", "p", isWhatIf ? "p, drawn" : "p, allowed", "Choice"].map((text, i) => h("th", { scope: "col", class: i > 0 && i < 5 ? "num" : null, text })))),
       h("tbody", {}, next.candidates.map((candidate) => {
         const bar = h("span", { class: "b" });
         bar.style.width = `${(100 * candidate.probability) / most}%`;
