@@ -1,0 +1,1 @@
+"""Files to texts that can be translated, and back."""

@@ -1,0 +1,128 @@
+"""OpenDocument text (`.odt`) and books (`.epub`): zip files of XML in which formatting stands around the words.
+
+Each file in it is one part, which the translator takes apart and puts together again.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import urllib.parse
+from collections.abc import Mapping, Sequence
+
+from service.text.documents.archive import Archive
+from service.text.documents.parts import InvalidDocument, Part, decode_text, encode_text
+from service.text.documents.trees import local_name, read_xml
+
+_ODT_SPLITTING = frozenset(
+    "text:p text:h text:tab text:line-break text:note text:note-citation text:note-body text:list text:list-item "
+    "text:section text:table-of-content text:index-body text:index-title table:table table:table-row table:table-cell "
+    "draw:frame draw:text-box draw:custom-shape office:annotation office:text office:body office:document-content "
+    "office:document-styles office:master-styles style:master-page style:header style:footer style:header-left "
+    "style:footer-left style:header-first style:footer-first".split()
+)
+_ODT_UNTRANSLATED = frozenset(
+    "office:scripts office:font-face-decls office:automatic-styles office:styles office:meta office:settings "
+    "office:forms dc:creator dc:date meta:creator-initials text:sequence-decls text:variable-decls "
+    "text:user-field-decls text:tracked-changes text:page-number text:page-count text:date text:time text:sequence "
+    "text:bookmark-ref text:reference-ref text:chapter text:file-name text:author-name text:author-initials "
+    "text:note-citation text:bibliography-mark math:math svg:title svg:desc office:binary-data text:variable-set "
+    "text:variable-get text:user-field-get text:expression text:database-display text:template-name".split()
+)
+
+_XHTML_SPLITTING = frozenset(
+    "address article aside blockquote body br caption center dd details dialog div dl dt fieldset figcaption figure "
+    "footer form h1 h2 h3 h4 h5 h6 head header hgroup hr html li link main meta nav ol optgroup option p section "
+    "select summary table tbody td tfoot th thead title tr ul".split()
+)
+_XHTML_UNTRANSLATED = frozenset("script style code pre kbd samp var svg math object audio video template".split())
+_NCX_SPLITTING = frozenset("ncx head meta docTitle docAuthor navMap navPoint navLabel text content pageList".split())
+_NCX_UNTRANSLATED = frozenset({"head", "docAuthor"})
+
+
+class PagesDocument:
+    """A zip file of XML files."""
+
+    def __init__(self, archive: Archive, pages: Mapping[str, Part], sources: Mapping[str, str]) -> None:
+        """Takes what was read.
+
+        Args:
+            archive: The file.
+            pages: The parts, by the names of their entries.
+            sources: The codecs of those entries.
+        """
+        self._archive = archive
+        self._pages = dict(pages)
+        self._codecs = dict(sources)
+
+    @property
+    def parts(self) -> Sequence[Part]:
+        """One for each file with text."""
+        return list(self._pages.values())
+
+    def render(self, translations: Sequence[str]) -> bytes:
+        """The file with its pages translated."""
+        contents = {
+            name: encode_text(translation, self._codecs[name])
+            for name, translation in zip(self._pages, translations, strict=True)
+        }
+        return self._archive.replaced(contents)
+
+
+def open_odt(data: bytes, *, max_expanded_bytes: int) -> PagesDocument:
+    """Opens an OpenDocument text: what is written, headers and footers.
+
+    Raises:
+        DocumentError: If it is no such file, damaged, or too large.
+    """
+    archive = Archive(data, max_expanded_bytes=max_expanded_bytes)
+    names = [name for name in ("content.xml", "styles.xml") if name in archive.names]
+    if "content.xml" not in names:
+        raise InvalidDocument("the file has no content.xml in it")
+    return _pages(archive, dict.fromkeys(names, (_ODT_UNTRANSLATED, _ODT_SPLITTING)))
+
+
+def open_epub(data: bytes, *, max_expanded_bytes: int) -> PagesDocument:
+    """Opens a book: the pages that its manifest lists, and its table of contents.
+
+    Raises:
+        DocumentError: If it is no such file, damaged, or too large.
+    """
+    archive = Archive(data, max_expanded_bytes=max_expanded_bytes)
+    container = read_xml(archive.read("META-INF/container.xml"), "META-INF/container.xml")
+    packages = [node.get("full-path", "") for node in container.getroot().iter() if local_name(node) == "rootfile"]
+    rules: dict[str, tuple[frozenset[str], frozenset[str]]] = {}
+    for package in packages:
+        folder = posixpath.dirname(package)
+        for item in read_xml(archive.read(package), package).getroot().iter():
+            if local_name(item) != "item":
+                continue
+            # Only looked up among the entries: where a name leads to nothing, there is nothing.
+            name = posixpath.normpath(posixpath.join(folder, urllib.parse.unquote(item.get("href", ""))))
+            kind = item.get("media-type", "")
+            if name not in archive.names:
+                continue
+            if kind == "application/xhtml+xml":
+                rules[name] = (_XHTML_UNTRANSLATED, _XHTML_SPLITTING)
+            elif kind == "application/x-dtbncx+xml":
+                rules[name] = (_NCX_UNTRANSLATED, _NCX_SPLITTING)
+    if not rules:
+        raise InvalidDocument("the book has no pages in it")
+    return _pages(archive, rules)
+
+
+_ENCODING = re.compile(r"""<\?xml[^>]*?encoding\s*=\s*["']([\w.-]+)["']""")
+
+
+def _pages(archive: Archive, rules: Mapping[str, tuple[frozenset[str], frozenset[str]]]) -> PagesDocument:
+    pages, codecs = {}, {}
+    for name, (untranslated, splitting) in rules.items():
+        data = archive.read(name)
+        read_xml(data, name)  # refuses what is not well-formed, or defines entities
+        text, codec = decode_text(data, what=name)
+        named = _ENCODING.search(text[:200])
+        if named and not named[1].lower().startswith(("utf-8", "utf-16", "us-ascii")):
+            raise InvalidDocument(f"{name} is in {named[1]}; such files must be UTF-8")
+        pages[name] = Part(text, "xml", untranslated, splitting)
+        codecs[name] = codec
+    return PagesDocument(archive, pages, codecs)
