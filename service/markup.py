@@ -291,7 +291,7 @@ def _placed(
 def _votes(
     part: Part, offset: int, written: str, pieces: Sequence[Piece], alignment: SegmentAlignment | None
 ) -> Iterable[Vote]:
-    if part.encoding is None:  # it is the source itself
+    if part.encoding is None and not part.pieces:  # it is the source itself
         for start, end in split_words(written):
             yield Vote(offset + start, offset + end, part.start + start, part.start + end)
         return
@@ -300,7 +300,7 @@ def _votes(
         end = place + len(piece.text)
         if piece.span is not None:
             yield Vote(place, end, part.start + piece.span.start, part.start + piece.span.end)
-        elif alignment is not None:
+        elif alignment is not None and part.encoding is not None:
             for link in alignment.token_links:
                 start_written, end_written = alignment.target.spans[link.target]
                 left = max(start_written, piece.start) - piece.start
@@ -316,7 +316,7 @@ def _kept_place(span: tuple[int, int], part: Part, offset: int, pieces: Sequence
     start, end = span[0] - part.start, span[1] - part.start
     if start < 0 or span[1] > part.end:
         return None
-    if part.encoding is None:
+    if part.encoding is None and not part.pieces:
         return offset + start, offset + end
     place = offset
     for piece in pieces:

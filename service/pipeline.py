@@ -17,6 +17,7 @@ and tries are bounded, and with them the work.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -32,6 +33,7 @@ from service.text.forms import DIGITS, MASKS, Form, Piece, make_form
 from service.text.guards import Fault, faults
 from service.text.kept import KeptSpan, kept_spans, number_runs
 from service.text.segmenter import compress, has_letter
+from service.text.terms import Replaced, Terms
 from service.text.windows import window_spans
 
 WarningCode = Literal["repetition", "length", "untranslated", "not_translated", "parted"]
@@ -98,6 +100,11 @@ class Part:
     encoding: Encoding | None = None
     hypotheses: tuple[Hypothesis, ...] = ()
     pieces: tuple[Piece, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The best translation."""
+        return self.texts[0]
 
     def nth_text(self, rank: int) -> str:
         """The translation of this rank, or the last there is."""
@@ -177,7 +184,13 @@ class SegmentWork:
     """Segments on their way through the model, round by round."""
 
     def __init__(
-        self, vocabulary: Vocabulary, options: DecodingOptions, *, max_tokens: int, max_beam_size: int = 16
+        self,
+        vocabulary: Vocabulary,
+        options: DecodingOptions,
+        *,
+        max_tokens: int,
+        max_beam_size: int = 16,
+        terms: Terms | None = None,
     ) -> None:
         """Starts without segments.
 
@@ -186,8 +199,11 @@ class SegmentWork:
             options: How the caller wants to have it searched.
             max_tokens: The longest source that the model takes, end of sentence included.
             max_beam_size: The widest beam for what is tried again.
+            terms: What must be translated so, and no other way.
         """
         self._vocabulary = vocabulary
+        self._terms = terms
+        self._replaced: dict[int, Replaced] = {}
         # More hypotheses of a beam cost nothing, and the best that is right is taken.
         self._options = replace(options, num_hypotheses=options.beam_size)
         self._num_wanted = options.num_hypotheses
@@ -210,7 +226,12 @@ class SegmentWork:
             Its number.
         """
         index = len(self._roots)
-        spans = _joined(text, self._vocabulary.spans(text), kept)
+        kept, translated = tuple(kept), tuple[tuple[int, int], ...]()
+        if self._terms:
+            hard = [(span.start, span.end) for span in self._vocabulary.spans(text) if not span.is_soft]
+            replaced = self._replaced[index] = self._terms.replace(text, [*kept, *hard])
+            text, kept, translated = replaced.text, tuple(map(replaced.place, kept)), replaced.kept
+        spans = _joined(text, self._vocabulary.spans(text), kept, translated)
         root = _Node(0, len(text), text, spans)
         self._roots.append(root)
         self._owner[id(root)] = index
@@ -255,11 +276,14 @@ class SegmentWork:
         """What became of a segment that is done."""
         root = self._roots[index]
         outcome = Outcome(tuple(_parts(root)), tuple(dict.fromkeys(_warnings(root))), self._retries.get(index, 0))
-        if all(_keeps(root, root.text, outcome.nth_text(rank)) for rank in range(outcome.num_ranks)):
+        if not all(_keeps(root, root.text, outcome.nth_text(rank)) for rank in range(outcome.num_ranks)):
+            # Parts that are right alone may be wrong together; this is the last resort of all.
+            whole = Part(0, len(root.text), (root.text,))
+            outcome = replace(outcome, parts=(whole,), warnings=("not_translated",))
+        replaced = self._replaced.get(index)
+        if replaced is None or not replaced.kept:
             return outcome
-        # Parts that are right alone may be wrong together; this is the last resort of all.
-        whole = Part(0, len(root.text), (root.text,))
-        return replace(outcome, parts=(whole,), warnings=("not_translated",))
+        return replace(outcome, parts=tuple(_before_terms(part, replaced) for part in outcome.parts))
 
     def outcomes(self) -> list[Outcome]:
         """What became of all segments."""
@@ -516,7 +540,7 @@ def _warnings(node: _Node) -> Iterable[WarningCode]:
 
 def _keeps(root: _Node, source: str, text: str) -> bool:
     """Whether a text has what a whole segment keeps as often as this part of its source, also where it has none."""
-    if any(text.count(kept) != source.count(kept) for kept in {span.text for span in root.spans}):
+    if not all(span.stays(source, text) for span in root.spans):
         return False
     wanted = Counter(number_runs(source))
     runs = set(number_runs(root.text))
@@ -529,9 +553,42 @@ def _weight(candidate: _Candidate) -> int:
     return sum(weights[fault] for fault in candidate.faults)
 
 
-def _joined(text: str, found: Sequence[KeptSpan], given: Iterable[tuple[int, int]]) -> tuple[KeptSpan, ...]:
+def _before_terms(part: Part, replaced: Replaced) -> Part:
+    """A part with the places it has in the segment as it was before its terms were exchanged."""
+    start, end = replaced.source_span(part.start, part.end)
+
+    def moved(span: KeptSpan) -> KeptSpan:
+        span_start, span_end = replaced.source_span(part.start + span.start, part.start + span.end)
+        return replace(span, start=span_start - start, end=span_end - start)
+
+    pieces = [piece if piece.span is None else replace(piece, span=moved(piece.span)) for piece in part.pieces]
+    if part.encoding is None:  # it is its source, but for the terms in it
+        pieces = []
+        cuts = {0, len(part.text), *(place - part.start for span in replaced.kept for place in span)}
+        places = sorted(place for place in cuts if 0 <= place <= len(part.text))
+        for left, right in itertools.pairwise(places):
+            text = part.text[left:right]
+            pieces.append(Piece(text, left, right, moved(KeptSpan(left, right, text, "term"))))
+        return replace(part, start=start, end=end, pieces=tuple(pieces))
+    shown = part.encoding.normalized
+    chars = [replaced.source_span(*span) for span in zip(shown.starts, shown.ends, strict=True)]
+    encoding = replace(
+        part.encoding,
+        source_spans=tuple(replaced.source_span(*span) for span in part.encoding.source_spans),
+        normalized=replace(shown, starts=[first for first, _ in chars], ends=[last for _, last in chars]),
+    )
+    return replace(part, start=start, end=end, encoding=encoding, pieces=tuple(pieces))
+
+
+def _joined(
+    text: str,
+    found: Sequence[KeptSpan],
+    given: Iterable[tuple[int, int]],
+    terms: Iterable[tuple[int, int]] = (),
+) -> tuple[KeptSpan, ...]:
     """The caller's spans, and those of the found ones that do not touch them."""
     wanted = [KeptSpan(start, end, text[start:end], "symbol") for start, end in given if start < end]
+    wanted += [KeptSpan(start, end, text[start:end], "term") for start, end in terms]
     free = [span for span in found if all(span.end <= own.start or own.end <= span.start for own in wanted)]
     return tuple(sorted([*wanted, *free], key=lambda span: span.start))
 

@@ -38,6 +38,7 @@ from service.pipeline import Outcome, Part, SegmentWork, Vocabulary, WarningCode
 from service.text import detection
 from service.text.detection import Detection
 from service.text.segmenter import Document, Segment, segment_text
+from service.text.terms import Terms
 
 _T = TypeVar("_T")
 
@@ -107,6 +108,8 @@ class Job:
         options: How to search.
         deadline: As in `EngineRequest`.
         with_log_probs: Whether scores are wanted.
+        terms: What must be translated so, and no other way; see `service/text/terms.py`.
+        split_sentences: Whether lines of plain text are parted into sentences; otherwise each counts as one.
     """
 
     texts: tuple[str, ...]
@@ -116,6 +119,8 @@ class Job:
     with_log_probs: bool = False
     models: tuple[ModelInfo, ...] = ()
     detections: tuple[Detection, ...] = ()
+    terms: Terms | None = None
+    split_sentences: bool = True
 
     def model_of(self, text_index: int) -> ModelInfo:
         """The model for one of the texts."""
@@ -167,7 +172,10 @@ class SegmentTranslation:
 
     def nth_text(self, rank: int) -> str:
         """The translation of this rank, or the last there is."""
-        return self.candidates[min(rank, len(self.candidates) - 1)].text if self.candidates else self.segment.text
+        if self.candidates:
+            return self.candidates[min(rank, len(self.candidates) - 1)].text
+        # What was shown to no model is its own translation, or a glossary's.
+        return "".join(part.nth_text(rank) for part in self.parts) if self.parts else self.segment.text
 
 
 @dataclass(frozen=True, slots=True)
@@ -566,7 +574,7 @@ class Translator:
     def _plan_now(self, job: Job) -> _Plan:
         plan = _Plan(self._work(job))
         for text in job.texts:
-            document = self._segment(text, job.model, plan.work.encode)
+            document = self._segment(text, job.model, plan.work.encode, split_sentences=job.split_sentences)
             for segment_index, segment in enumerate(document.segments):
                 if segment.translatable:
                     plan.places.append((len(plan.documents), segment_index))
@@ -574,7 +582,9 @@ class Translator:
             plan.documents.append(document)
         return plan
 
-    def _segment(self, text: str, model: ModelInfo, encode: Callable[[str], Encoding]) -> Document:
+    def _segment(
+        self, text: str, model: ModelInfo, encode: Callable[[str], Encoding], *, split_sentences: bool = True
+    ) -> Document:
         vocabulary = self._vocabulary(model)
         return segment_text(
             text,
@@ -582,6 +592,7 @@ class Translator:
             max_tokens=min(self._max_segment_tokens, model.max_source_tokens),
             count_tokens=lambda part: len(encode(part).ids),
             kept=lambda sentence: [(span.start, span.end) for span in vocabulary.spans(sentence)],
+            split_sentences=split_sentences,
         )
 
     def _vocabulary(self, model: ModelInfo) -> Vocabulary:
@@ -596,6 +607,7 @@ class Translator:
             job.options,
             max_tokens=job.model.max_source_tokens,
             max_beam_size=max(1, max_rows),
+            terms=job.terms,
         )
 
     def _request(self, work: SegmentWork, job: Job) -> EngineRequest:

@@ -129,7 +129,7 @@ class Form:
 
     def _keeps_everything(self, restored: Restored) -> bool:
         text = restored.text
-        if any(text.count(span.text) != self.original.count(span.text) for span in self.spans):
+        if not all(span.stays(self.original, text) for span in self.spans):
             return False
         runs = set(number_runs(self.original))
         free = [run for piece in restored.pieces if piece.span is None for run in number_runs(piece.text)]

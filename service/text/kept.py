@@ -26,6 +26,7 @@ Kind = Literal[
     "path",
     "handle",
     "identifier",
+    "term",
     "emoji",
     "symbol",
     "unknown",
@@ -157,6 +158,11 @@ class KeptSpan:
     def is_soft(self) -> bool:
         """Whether the model should see it first."""
         return self.kind in SOFT_KINDS
+
+    def stays(self, source: str, target: str) -> bool:
+        """Whether a translation has the span as often as its source; a term of a glossary may come more often."""
+        wanted, found = source.count(self.text), target.count(self.text)
+        return found >= wanted if self.kind == "term" else found == wanted
 
 
 def kept_spans(text: str, is_known: Callable[[str], bool] | None = None) -> tuple[KeptSpan, ...]:

@@ -108,6 +108,7 @@ def segment_text(
     max_tokens: int,
     count_tokens: Callable[[str], int],
     kept: Callable[[str], Sequence[tuple[int, int]]] = structured_spans,
+    split_sentences: bool = True,
 ) -> Document:
     """Finds the segments of a text.
 
@@ -118,12 +119,13 @@ def segment_text(
         count_tokens: The length of a text for the model.
         kept: Gives the `[start, end)` spans of a sentence that are never parted; each counts as one private-use
             character for `count_tokens`.
+        split_sentences: Whether lines are parted into sentences; otherwise each counts as one.
 
     Returns:
         The text with its segments. Takes time linear in the length of the text.
     """
     segments: list[Segment] = []
-    for start, end in _sentences(text, language):
+    for start, end in _sentences(text, language, split_sentences):
         sentence = text[start:end]
         if not has_letter(sentence):
             segments.append(Segment(start, end, sentence, translatable=False))
@@ -141,12 +143,12 @@ def has_letter(text: str) -> bool:
     return any(char.isalpha() and char not in _NOT_LETTERS for char in text)
 
 
-def _sentences(text: str, language: str) -> Iterator[tuple[int, int]]:
+def _sentences(text: str, language: str, split: bool) -> Iterator[tuple[int, int]]:
     for line in _LINE.finditer(text):
         marker = _LIST_MARKER.match(line[0])
         offset = line.start() + (marker.end() if marker else 0)
         rest = text[offset : line.end()]
-        for start, end in _whole(sentence_spans(rest, language), rest):
+        for start, end in _whole(sentence_spans(rest, language), rest) if split else [(0, len(rest))]:
             inner = _inner_span(rest[start:end])
             if inner is not None:
                 yield offset + start + inner[0], offset + start + inner[1]

@@ -7,6 +7,7 @@ import pytest
 from model.decoding import DecodingOptions, Hypothesis
 from service.engine.request import SequenceResult, SequenceTimings
 from service.pipeline import SegmentWork, Vocabulary
+from service.text.terms import Terms
 from tests.service.fake_tokenizer import EOS_ID, FakeTokenizer
 
 TOKENIZER = FakeTokenizer()
@@ -190,3 +191,68 @@ def test_places_of_the_source_are_those_of_the_segment():
     part = outcome.parts[-1]
     spans = dict(zip(part.encoding.pieces, part.encoding.source_spans, strict=True))
     assert (part.start, spans["S"], spans["7"]) == (2, (2, 3), (6, 12))
+
+
+def run_with_terms(text, model, terms, kept=()):
+    work = SegmentWork(Vocabulary(TOKENIZER, "en"), BEAM, max_tokens=200, terms=Terms(terms))
+    work.add(text, kept)
+    shown = []
+    for _ in range(8):
+        sequences = work.sequences()
+        results = []
+        for sequence in sequences:
+            source = TOKENIZER.decode(sequence.source_ids)
+            shown.append(source)
+            hypothesis = Hypothesis((*TOKENIZER.encode(model(source), "fr").ids, EOS_ID), "stop")
+            results.append(SequenceResult((hypothesis,), "stop", SequenceTimings(0, 0, 0), len(source) + 1, 1))
+        work.take(results)
+    assert not work.sequences()
+    return work.outcome(0), shown
+
+
+def test_a_term_is_hidden_from_the_model_and_comes_back_as_the_glossary_says():
+    outcome, shown = run_with_terms("The web is wide.", str.upper, {"web": "toile"})
+    assert outcome.nth_text(0) == "THE toile IS WIDE."
+    assert shown == ["The 7 is wide."]
+
+
+def test_a_term_is_there_whatever_the_model_does():
+    for model in (without_signs, lambda text: "", lambda text: text * 9):
+        outcome, _ = run_with_terms("The web is wide. Webs?", model, {"web": "toile d'araignée", "wide": "large"})
+        assert outcome.nth_text(0).count("toile d'araignée") == 1
+        assert outcome.nth_text(0).count("large") == 1
+
+
+def test_a_term_s_translation_may_be_a_word_of_the_model_s_own_too():
+    outcome, shown = run_with_terms("A web.", lambda text: text.replace("A", "la toile,"), {"web": "toile"})
+    assert outcome.nth_text(0) == "la toile, toile."
+    assert len(shown) == 1
+
+
+def test_places_are_those_of_the_segment_before_its_terms_were_exchanged():
+    text = "A web of https://x.org here"
+    outcome, _ = run_with_terms(text, str.upper, {"web": "toile d'araignée", "here": "ici"})
+    assert outcome.nth_text(0) == "A toile d'araignée OF https://x.org ici"
+    (part,) = outcome.parts
+    assert (part.start, part.end) == (0, len(text))
+    assert [text[slice(*span)] for span in part.encoding.source_spans if span[0] < span[1]][:4] == [
+        "A",
+        " ",
+        "web",
+        " ",
+    ]
+    spans = [(piece.text, text[piece.span.start : piece.span.end]) for piece in part.pieces if piece.span]
+    assert spans == [("toile d'araignée", "web"), ("https://x.org", "https://x.org"), ("ici", "here")]
+
+
+def test_kept_spans_of_the_caller_keep_their_places_beside_terms():
+    outcome, _ = run_with_terms("web Kept web", str.upper, {"web": "toile", "kept": "gardé"}, kept=[(4, 8)])
+    assert outcome.nth_text(0) == "toile Kept toile"
+
+
+def test_nothing_but_terms_needs_no_model():
+    outcome, shown = run_with_terms("Web", str.upper, {"web": "toile"})
+    assert (outcome.nth_text(0), shown) == ("toile", [])
+    (part,) = outcome.parts
+    assert (part.start, part.end) == (0, 3)
+    assert [(piece.text, piece.span.start, piece.span.end) for piece in part.pieces] == [("toile", 0, 3)]
