@@ -107,6 +107,7 @@ def create_app(
         engine = CheckedEngine(engine, _translator(engine, tokenizers, settings))
     elif replayer is not None:
         inspection.open(replayer)
+    dialect_state = DialectState(settings)
     limits = RateLimits(settings.limits_storage.get_secret_value())
     gate = Gate(settings, limits, open_keys(settings))
     engine = MeasuredEngine(LimitedEngine(engine, limits), metrics)
@@ -127,6 +128,7 @@ def create_app(
         # In a task of its own, so that probes are answered while models are loading.
         life = asyncio.create_task(_live(engine, on_engine_dead, with_detection=own_engine))
         yield
+        await dialect_state.close()
         await engine.stop(settings.stop_grace_seconds)
         await inspection.close()
         await life
@@ -142,14 +144,19 @@ def create_app(
         redoc_url=None,
     )
     app.state.services = Services(
-        settings, engine, translator, documents, inspector, metrics, version, DialectState(), gate
+        settings, engine, translator, documents, inspector, metrics, version, dialect_state, gate
     )
     for part in (translate, inspect, operations, pages, libretranslate, deepl):
         app.include_router(part.router)
     for error in (*STATUS_TABLE, RequestValidationError, HTTPException):
         app.add_exception_handler(error, answer_error)
     # The last one added is the outermost.
-    app.add_middleware(BodyLimits, max_bytes=settings.max_body_bytes, max_seconds=settings.receive_timeout_seconds)
+    app.add_middleware(
+        BodyLimits,
+        max_bytes=settings.max_body_bytes,
+        max_seconds=settings.receive_timeout_seconds,
+        longer=dict.fromkeys((libretranslate.FILES, deepl.FILES), settings.max_file_bytes + settings.max_body_bytes),
+    )
     app.add_middleware(Guard, gate=gate, metrics_need_key=settings.metrics_need_key)
     app.add_middleware(SecurityHeaders)
     if settings.cors_origins:

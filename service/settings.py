@@ -86,6 +86,11 @@ class Settings(BaseSettings):
         128 * 1024, ge=1, description="Most text in one request: all its texts together, as UTF-8."
     )
     max_texts: int = Field(1024, ge=1, description="Most texts in one request.")
+    max_file_bytes: int = Field(
+        10 * 1024**2,
+        ge=1024,
+        description="Longest file that is translated; packed ones may unpack to ten times as much.",
+    )
     max_segment_tokens: int = Field(
         128,
         ge=8,
@@ -100,6 +105,15 @@ class Settings(BaseSettings):
         gt=0,
         le=86_400,
         description="A translation that is not done by then is given up; no request may ask for a longer deadline.",
+    )
+    file_timeout_seconds: float = Field(
+        600.0, gt=0, le=86_400, description="A file that is not translated by then is given up."
+    )
+    file_lifetime_seconds: float = Field(
+        3_600.0, gt=0, le=604_800, description="How long a translated file waits to be fetched."
+    )
+    file_store_bytes: int = Field(
+        256 * 1024**2, ge=1024, description="Most bytes of translated files that wait, all together."
     )
     receive_timeout_seconds: float = Field(
         30.0,

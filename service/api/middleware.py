@@ -8,7 +8,7 @@ import logging
 import re
 import time
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -138,27 +138,32 @@ class SecurityHeaders:
 class BodyLimits:
     """Refuses bodies that are too long, by what the client announces and by what really comes, and too slow ones."""
 
-    def __init__(self, app: ASGIApp, max_bytes: int, max_seconds: float) -> None:
+    def __init__(
+        self, app: ASGIApp, max_bytes: int, max_seconds: float, longer: Mapping[str, int] | None = None
+    ) -> None:
         """Wraps an app.
 
         Args:
             app: Gets every request whose body is not announced as too long.
             max_bytes: Longest body.
             max_seconds: From the end of the headers to the end of the body.
+            longer: Paths that take longer bodies, with their own limits: those for files.
         """
         self._app = app
         self._max_bytes = max_bytes
         self._max_seconds = max_seconds
+        self._longer = dict(longer or {})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        max_bytes = self._longer.get(scope["path"], self._max_bytes)
         headers = Headers(scope=scope)
         announced = _content_length(headers)
-        if announced is not None and announced > self._max_bytes:
-            refusal = problem_response(BodyTooLarge(announced, self._max_bytes))
+        if announced is not None and announced > max_bytes:
+            refusal = problem_response(BodyTooLarge(announced, max_bytes))
             # Who waits for a 100 before sending sends nothing after a 413.
             is_sending = headers.get("expect", "").lower() != "100-continue"
             await refusal(scope, receive, _lingering(receive, send) if is_sending else send)
@@ -180,9 +185,9 @@ class BodyLimits:
             if message["type"] == "http.request":
                 num_bytes += len(message.get("body", b""))
                 is_complete = not message.get("more_body", False)
-                if num_bytes > self._max_bytes:
+                if num_bytes > max_bytes:
                     send_answer = send if is_complete else _lingering(receive, send)
-                    raise BodyTooLarge(None, self._max_bytes)
+                    raise BodyTooLarge(None, max_bytes)
             return message
 
         async def send_to_end(message: Message) -> None:

@@ -34,6 +34,19 @@ class BadField(HTTPException):
 
 
 @dataclass(frozen=True, slots=True)
+class UploadedFile:
+    """A file that came in a form.
+
+    Attributes:
+        name: As the client says; not to be trusted.
+        content: All of it; as long as a body may be.
+    """
+
+    name: str
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Fields:
     """What a client sent, under the names it used.
 
@@ -43,7 +56,7 @@ class Fields:
     """
 
     values: Mapping[str, object] = field(default_factory=dict)
-    files: Mapping[str, UploadFile] = field(default_factory=dict)
+    files: Mapping[str, UploadedFile] = field(default_factory=dict)
 
     def get(self, name: str) -> object:
         """The value, or None."""
@@ -190,7 +203,13 @@ async def _read_multipart(request: Request) -> Fields:
         form = await parser.parse()
     except MultiPartException as error:
         raise BadField(f"Invalid request: {error.message}") from error
-    files = {name: value for name, value in form.multi_items() if isinstance(value, UploadFile)}
+    files = {}
+    try:
+        for name, value in form.multi_items():
+            if isinstance(value, UploadFile):
+                files[name] = UploadedFile(value.filename or "", await value.read())
+    finally:
+        await form.close()
     return Fields(_grouped([(name, value) for name, value in form.multi_items() if isinstance(value, str)]), files)
 
 

@@ -6,6 +6,7 @@ from starlette.requests import Request
 
 from service.api.auth import Gate, presented_key
 from service.api.dialects.fields import Fields
+from service.api.limits import current_admission
 
 _DEEPL_SCHEME = "deepl-auth-key"
 
@@ -21,6 +22,12 @@ def deepl_key(request: Request, fields: Fields) -> str | None:
     if scheme.lower() == _DEEPL_SCHEME and key.strip():
         return key.strip()
     return fields.text("auth_key")
+
+
+def key_owner() -> str | None:
+    """Whose request this is, by the id of the key; None where none are needed. Known once it is admitted."""
+    admission = current_admission.get()
+    return admission.client.name if admission is not None and admission.client.kind == "key" else None
 
 
 async def admit(request: Request, key: str | None) -> None:

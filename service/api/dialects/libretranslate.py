@@ -5,6 +5,8 @@ Differences that no client minds: nothing is trimmed or unescaped, and a list is
 
 from __future__ import annotations
 
+import time
+import urllib.parse
 from collections.abc import Sequence
 
 from fastapi import APIRouter, Request
@@ -14,9 +16,11 @@ from starlette.responses import Response
 from service.api.deps import Services, ServicesDep
 from service.api.dialects.answers import Dialect, Problem
 from service.api.dialects.fields import BadField, Fields, dialect_router, read_fields
+from service.api.dialects.files import file_response, model_for, read_upload, take_apart, translate_document
 from service.api.dialects.keys import admit, libretranslate_key
 from service.api.dialects.languages import english_name, same_language, source_languages, target_languages
 from service.api.dialects.texts import (
+    Manner,
     certainty,
     check_texts,
     max_alternatives,
@@ -24,16 +28,21 @@ from service.api.dialects.texts import (
     translate_texts,
 )
 from service.api.errors import NotReady
+from service.api.requests import while_connected
 from service.api.responses import JsonResponse
 from service.engine.interface import ModelInfo
+from service.text.documents.formats import FORMATS
+from service.text.documents.parts import PartFormat
 from service.translator import UnknownLanguagePair
 
 router: APIRouter = dialect_router("LibreTranslate")
 
+FILES = "/translate_file"
+
 _PATHS = frozenset(
     {"/translate", "/detect", "/languages", "/frontend/settings", "/health", "/suggest", "/translate_file"}
 )
-_FORMATS = ("text",)
+_FORMATS: tuple[PartFormat, ...] = ("text", "html")
 _BYTES_PER_CHARACTER = 4
 """The most that UTF-8 needs."""
 
@@ -51,14 +60,21 @@ async def translate(request: Request, services: ServicesDep) -> Response:
         raise _missing("source")
     if target is None:
         raise _missing("target")
-    _check_format(fields)
+    manner = Manner(format=_format(fields))
     num_alternatives = _num_alternatives(fields, services)
     check_texts(texts, services)
     options = search_options(services, num_alternatives=num_alternatives)
     is_auto = source.lower() == "auto"
     try:
         translations = await translate_texts(
-            request, services, texts, source=None if is_auto else source, target=target, options=options, field="q"
+            request,
+            services,
+            texts,
+            source=None if is_auto else source,
+            target=target,
+            options=options,
+            field="q",
+            manner=manner,
         )
     except UnknownLanguagePair as error:
         raise _no_pair(services, error, source, target) from error
@@ -99,6 +115,39 @@ async def languages(services: ServicesDep) -> Response:
     )
 
 
+@router.post(FILES)
+async def translate_file(request: Request, services: ServicesDep) -> Response:
+    """Translates a file and says where the result is."""
+    fields = await read_fields(request)
+    await admit(request, libretranslate_key(fields))
+    source, target = fields.text("source"), fields.text("target")
+    upload = read_upload(fields, services)
+    if source is None:
+        raise _missing("source")
+    if target is None:
+        raise _missing("target")
+    deadline = time.monotonic() + services.settings.file_timeout_seconds
+    document = await take_apart(upload, services)
+    try:
+        model = await model_for(services, document, None if source.lower() == "auto" else source, target)
+    except UnknownLanguagePair as error:
+        raise _no_pair(services, error, source, target) from error
+    translated = await while_connected(request, translate_document(services, document, model, deadline))
+    name = upload.name_in(model.target_language if model is not None else target)
+    file = await services.dialects.files.put(translated, name, upload.media_type)
+    address = f"{request.base_url}download_file/{file.token}.{urllib.parse.quote(file.name)}"
+    return JsonResponse({"translatedFileUrl": address})
+
+
+@router.get("/download_file/{name}")
+async def download_file(name: str, services: ServicesDep) -> Response:
+    """The translated file; whoever has its name may have it, for a while."""
+    found = await services.dialects.files.get(name.partition(".")[0])
+    if found is None:
+        raise HTTPException(404, "There is no such file, or not any more.")
+    return file_response(*found)
+
+
 @router.get("/frontend/settings")
 async def frontend_settings(services: ServicesDep) -> Response:
     """What a page needs to know."""
@@ -112,8 +161,8 @@ async def frontend_settings(services: ServicesDep) -> Response:
             "apiKeys": services.gate.needs_key,
             "keyRequired": services.gate.needs_key,
             "suggestions": False,
-            "filesTranslation": False,
-            "supportedFilesFormat": [],
+            "filesTranslation": True,
+            "supportedFilesFormat": list(FORMATS),
             "language": {
                 "source": {"code": models[0].source_language, "name": english_name(models[0].source_language)},
                 "target": {"code": target, "name": english_name(target)},
@@ -140,10 +189,12 @@ def _missing(name: str) -> BadField:
     return BadField(f"Invalid request: missing {name} parameter")
 
 
-def _check_format(fields: Fields) -> None:
-    format_ = fields.text("format") or "text"
-    if format_ not in _FORMATS:
-        raise BadField(f"{format_:.100} format is not supported; there is: {', '.join(_FORMATS)}")
+def _format(fields: Fields) -> PartFormat:
+    given = fields.text("format") or "text"
+    for format_ in _FORMATS:
+        if given == format_:
+            return format_
+    raise BadField(f"{given:.100} format is not supported; there is: {', '.join(_FORMATS)}")
 
 
 def _num_alternatives(fields: Fields, services: Services) -> int:
@@ -185,7 +236,8 @@ def _one_or_all(items: Sequence[object], batch: bool) -> object:
 def answer_problem(problem: Problem) -> tuple[int, object]:
     """LibreTranslate's statuses and its one shape: `{"error": "what is wrong"}`."""
     status: int = problem["status"]
-    if status in (413, 415, 422) and not problem["type"].endswith(":body-too-large"):
+    kind = problem["type"].rpartition(":")[2]
+    if status in (415, 422) or kind in ("text-too-large", "too-many-texts"):
         status = 400
     elif status == 401:
         status = 403

@@ -15,7 +15,11 @@ from service.api.dialects.languages import english_name, same_language
 from service.api.errors import TextTooLarge, TooManyTexts
 from service.api.requests import while_connected
 from service.engine.interface import ModelInfo
+from service.markup import read_markups
 from service.text.detection import Detection
+from service.text.documents.parts import PartFormat
+from service.text.markup import Markup, MarkupError, Rules
+from service.text.terms import Terms
 from service.translator import Job, TextTranslation, UnknownLanguagePair
 
 _MAX_NAMED = 10
@@ -31,12 +35,31 @@ class Translated:
         alternatives: The next best, without repetition.
         source_language: Code of the language it was taken for.
         confidence: How sure that is, 0 to 1; 1 where the client said it.
+        num_characters: Of the source without its markup, in code points.
     """
 
     text: str
     alternatives: tuple[str, ...]
     source_language: str
-    confidence: float = 1.0
+    confidence: float
+    num_characters: int
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How texts are taken.
+
+    Attributes:
+        format: What they are.
+        rules: About elements, where they are HTML or XML.
+        terms: That must be translated so.
+        split_sentences: Whether lines of plain text are parted into sentences.
+    """
+
+    format: PartFormat = "text"
+    rules: Rules | None = None
+    terms: Terms | None = None
+    split_sentences: bool = True
 
 
 def check_texts(texts: Sequence[str], services: Services) -> None:
@@ -89,6 +112,7 @@ async def translate_texts(
     target: str,
     options: DecodingOptions,
     field: str,
+    manner: Manner = Manner(),
 ) -> list[Translated]:
     """Translates texts, all together.
 
@@ -101,20 +125,27 @@ async def translate_texts(
         target: The language to write.
         options: How to search.
         field: What the dialect calls the texts, for messages.
+        manner: How they are taken.
 
     Raises:
         UnknownLanguagePair: If no model translates between the two.
-        BadField: If the language of a text is none that can be translated, or cannot be told.
+        BadField: If the language of a text is none that can be translated, or cannot be told, or XML is not
+            well-formed.
         EngineError: As the translator.
         ClientGone: If the client goes away; the translation is then given up.
     """
     deadline = time.monotonic() + services.settings.request_timeout_seconds
+    markups = await _read(texts, manner, field)
+    readable = [markup.text for markup in markups] if markups else texts
     if source is None:
-        detected = await _detect(services, texts, target, field)
+        detected = await _detect(services, readable, target, field)
     else:
         detected = [_Detected(find_model(services, source, target), 1.0)] * len(texts)
     todo = [index for index, found in enumerate(detected) if found.model is not None]
-    done = [Translated(text, (), found.language, found.confidence) for text, found in zip(texts, detected, strict=True)]
+    done = [
+        Translated(text, (), found.language, found.confidence, len(plain))
+        for text, plain, found in zip(texts, readable, detected, strict=True)
+    ]
     models = tuple(found.model for found in detected if found.model is not None)
     if not models:
         return done
@@ -124,11 +155,27 @@ async def translate_texts(
         options,
         deadline,
         models=models if len(set(models)) > 1 else (),
+        terms=manner.terms,
+        split_sentences=manner.split_sentences,
     )
-    translation = await while_connected(request, services.translator.translate(job))
+    if markups:
+        work = services.documents.translate(job, [markups[index] for index in todo])
+    else:
+        work = services.translator.translate(job)
+    translation = await while_connected(request, work)
     for index, text in zip(todo, translation.texts, strict=True):
         done[index] = replace(done[index], text=text.text, alternatives=_alternatives(text))
     return done
+
+
+async def _read(texts: Sequence[str], manner: Manner, field: str) -> list[Markup]:
+    """The texts as documents; none where they are plain."""
+    if manner.format == "text":
+        return []
+    try:
+        return await read_markups(manner.format, texts, manner.rules)
+    except MarkupError as error:
+        raise BadField(f"{field}[{error.index}] is not well-formed {manner.format.upper()}: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,17 @@
 """Round trips by the clients that people have, against a running server with the bundled model."""
 
+import io
 import json
+import re
 import shutil
 import subprocess
+import time
+import zipfile
 from pathlib import Path
 
 import deepl
+import docx
+import httpx
 import pytest
 from libretranslatepy import LibreTranslateAPI
 
@@ -95,9 +101,21 @@ def test_the_node_client_translates_and_understands_refusals(node_client, runnin
         const sources = await client.getSourceLanguages();
         const targets = await client.getTargetLanguages();
         const usage = await client.getUsage();
+        const entries = new deepl.GlossaryEntries({{entries: {{"train station": "gare routière"}}}});
+        const glossary = await client.createGlossary("Stations", "en", "fr", entries);
+        const listed = await client.listGlossaries();
+        const kept = await client.getGlossaryEntries(glossary);
+        const forced = await client.translateText({json.dumps(SENTENCE)}, "en", "fr", {{glossary}});
+        const html = "<p>I love <b>my sister</b>.</p>";
+        const tagged = await client.translateText(html, "en", "fr", {{tagHandling: "html"}});
+        await client.deleteGlossary(glossary);
+        require("fs").writeFileSync("in.txt", "Thank you.");
+        const status = await client.translateDocument("in.txt", "out.txt", "en", "fr");
+        const document = require("fs").readFileSync("out.txt", "utf-8");
         let refusal = null;
         try {{ await client.translateText("Yes.", "en", "ja"); }} catch (error) {{ refusal = error.message; }}
-        done({{one, more, sources, targets, usage, refusal}});
+        done({{one, more, sources, targets, usage, refusal, glossary, listed, kept: kept.toTsv(), forced, tagged,
+            status, document}});
         """,
     )
     assert "gare" in found["one"]["text"]
@@ -107,3 +125,132 @@ def test_the_node_client_translates_and_understands_refusals(node_client, runnin
     assert found["targets"] == [{"code": "fr", "name": "French", "supportsFormality": False}]
     assert found["usage"]["character"]["count"] > 0
     assert "target_lang" in found["refusal"]
+    assert found["glossary"]["entryCount"] == 1
+    assert found["glossary"]["glossaryId"] in [each["glossaryId"] for each in found["listed"]]
+    assert found["kept"] == "train station\tgare routière"
+    assert "gare routière" in found["forced"]["text"]
+    assert re.fullmatch(r"<p>.*<b>ma sœur</b>.*</p>", found["tagged"]["text"])
+    assert found["status"]["status"] == "done" and found["status"]["billedCharacters"] == 10
+    assert "Merci" in found["document"]
+
+
+ENTRIES = {"train station": "gare routière", "spider": "araignée-loup"}
+
+
+def test_the_python_client_s_glossaries_force_their_terms(translator):
+    glossary = translator.create_glossary("Spiders", "EN", "FR", ENTRIES)
+    try:
+        assert glossary.entry_count == 2 and glossary.ready
+        assert translator.get_glossary_entries(glossary) == ENTRIES
+        assert glossary.glossary_id in [each.glossary_id for each in translator.list_glossaries()]
+        texts = ["Where is the train station?", "A spider at the train station?", "I love my sister."]
+        results = translator.translate_text_with_glossary(texts, glossary)
+        assert [result.text.count("gare routière") for result in results] == [1, 1, 0]
+        assert "araignée-loup" in results[1].text
+        html = translator.translate_text(
+            "<p>The <b>spider</b> is in the <i>train station</i>.</p>",
+            source_lang="EN",
+            target_lang="FR",
+            glossary=glossary,
+            tag_handling="html",
+        )
+        assert "<b>araignée-loup</b>" in html.text and "<i>gare routière</i>" in html.text
+    finally:
+        translator.delete_glossary(glossary)
+    with pytest.raises(deepl.GlossaryNotFoundException):
+        translator.get_glossary(glossary.glossary_id)
+
+
+def test_the_python_client_handles_tags(translator):
+    result = translator.translate_text(
+        "<doc><title>The red car</title><par>I love <b>my sister</b>. <code>a = b</code></par></doc>",
+        target_lang="FR",
+        source_lang="EN",
+        tag_handling="xml",
+        ignore_tags=["code"],
+    )
+    tags = re.findall(r"</?\w+>", result.text)
+    assert tags == ["<doc>", "<title>", "</title>", "<par>", "<b>", "</b>", "<code>", "</code>", "</par>", "</doc>"]
+    assert re.search(r"<b>ma sœur</b>", result.text)
+    assert "<code>a = b</code>" in result.text
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch):
+    """The client asks for a document's status every five seconds."""
+    sleep = time.sleep
+    monkeypatch.setattr("deepl.translator.time.sleep", lambda seconds: sleep(min(seconds, 0.1)))
+
+
+def test_the_python_client_translates_a_word_document(translator, tmp_path):
+    document = docx.Document()
+    document.add_heading("Where is the train station?", 1)
+    paragraph = document.add_paragraph("I love ")
+    paragraph.add_run("my sister").bold = True
+    paragraph.add_run(".")
+    document.save(tmp_path / "a.docx")
+    status = translator.translate_document_from_filepath(tmp_path / "a.docx", tmp_path / "b.docx", target_lang="FR")
+    assert (status.done, status.billed_characters) == (True, 44)
+    heading, paragraph = docx.Document(tmp_path / "b.docx").paragraphs
+    assert "gare" in heading.text and heading.style.name == "Heading 1"
+    assert [run.text for run in paragraph.runs if run.bold] == ["ma sœur"]
+
+
+def test_the_python_client_is_told_of_documents_that_cannot_be_translated(translator):
+    with pytest.raises(deepl.DeepLException, match="no zip archive"):
+        translator.translate_document(b"nothing", io.BytesIO(), target_lang="FR", filename="a.docx")
+
+
+BOOK = {
+    "mimetype": "application/epub+zip",
+    "META-INF/container.xml": "<container><rootfiles><rootfile full-path='book.opf'/></rootfiles></container>",
+    "book.opf": "<package><manifest><item href='a.xhtml' media-type='application/xhtml+xml'/></manifest></package>",
+    "a.xhtml": '<?xml version="1.0"?><html xmlns="http://www.w3.org/1999/xhtml"><head><title>The red car</title></head>'
+    "<body><p>I love <b>my sister</b>.<br/><img src='a.png' alt=''/></p><pre>as it is</pre></body></html>",
+}
+LETTER = {
+    "mimetype": "application/vnd.oasis.opendocument.text",
+    "content.xml": '<?xml version="1.0"?><office:document-content xmlns:office="urn:o" xmlns:text="urn:t"'
+    ' xmlns:style="urn:s"><office:automatic-styles><style:style style:name="T1"/></office:automatic-styles>'
+    "<office:body><office:text><text:h>The red car</text:h><text:p>I love <text:span text:style-name='T1'>my sister"
+    "</text:span>.<text:tab/>Thank you.</text:p></office:text></office:body></office:document-content>",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "contents", "page", "expected"),
+    [
+        (
+            "a.epub",
+            BOOK,
+            "a.xhtml",
+            r"<p>J'(?:aime|adore) <b>ma sœur</b>\.<br/><img src='a\.png' alt=''/></p><pre>as it is</pre>",
+        ),
+        (
+            "a.odt",
+            LETTER,
+            "content.xml",
+            r"<text:p>J'(?:aime|adore) <text:span text:style-name='T1'>ma sœur</text:span>\.<text:tab/>Merci",
+        ),
+    ],
+)
+def test_books_and_letters_keep_everything_but_their_words(running, name, contents, page, expected):
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as archive:
+        for entry, content in contents.items():
+            archive.writestr(entry, content)
+    response = httpx.post(
+        f"{running}/translate_file",
+        data={"source": "en", "target": "fr"},
+        files={"file": (name, data.getvalue())},
+        timeout=120,
+    )
+    assert response.status_code == 200, response.text
+    translated = httpx.get(response.json()["translatedFileUrl"]).content
+    with zipfile.ZipFile(io.BytesIO(translated)) as archive:
+        assert archive.namelist() == list(contents)
+        text = archive.read(page).decode()
+    assert re.search(expected, text), text
+    assert "voiture rouge" in text
+    # Every tag is there, in its place.
+    assert re.findall(r"<[^>]*>", text) == re.findall(r"<[^>]*>", contents[page])

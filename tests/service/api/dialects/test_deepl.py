@@ -80,6 +80,76 @@ def test_options_without_effect_on_this_text_are_taken_as_strings_numbers_and_bo
         assert texts_of(client.post("/v2/translate", json=HELLO | options, headers=KEY)) == ["HELLO."]
 
 
+def texts_with(client, text, **options):
+    body = {"text": [text], "target_lang": "FR", "source_lang": "EN"} | options
+    return texts_of(client.post("/v2/translate", json=body, headers=KEY))[0]
+
+
+def test_sentences_are_split_as_asked(client, engine):
+    text = "One here. Two\nthere.\n\nThree."
+
+    def shown(**options):
+        engine.requests.clear()
+        result = texts_with(client, text, **options)
+        return result, sum(len(request.sequences) for request in engine.requests)
+
+    assert shown() == shown(split_sentences="1") == ("ONE HERE. TWO\nTHERE.\n\nTHREE.", 4)
+    assert shown(split_sentences="nonewlines") == ("ONE HERE. TWO THERE.\n\nTHREE.", 3)
+    assert shown(split_sentences=0) == ("ONE HERE. TWO\nTHERE.\n\nTHREE.", 3)
+
+
+XML = "<doc><title>A title</title><par>The <b>red</b> car <keep>as is</keep>.</par></doc>"
+
+
+def test_xml_keeps_its_elements_and_bills_its_words_only(client):
+    body = HELLO | {"text": [XML], "tag_handling": "xml", "source_lang": "EN", "ignore_tags": ["keep"]}
+    (answer,) = client.post("/v2/translate", json=body, headers=KEY).json()["translations"]
+    assert answer["text"] == "<doc><title>A TITLE</title><par>THE <b>RED</b> CAR <keep>as is</keep>.</par></doc>"
+    assert 20 <= answer["billed_characters"] <= 30
+
+
+@pytest.mark.parametrize("tags", [["keep", "x"], "keep,x", "x, keep"])
+def test_names_of_elements_are_a_list_or_parted_by_commas(client, tags):
+    assert "<keep>as is</keep>" in texts_with(client, XML, tag_handling="xml", ignore_tags=tags)
+    body = {"text": XML, "target_lang": "FR", "source_lang": "EN", "tag_handling": "xml", "ignore_tags": tags}
+    assert "<keep>as is</keep>" in texts_of(client.post("/v2/translate", data=body, headers=KEY))[0]
+
+
+def test_elements_part_texts_or_do_not_as_asked(client, engine):
+    def sources(**options):
+        engine.requests.clear()
+        texts_with(client, "<a>one two</a><b>three four</b>", tag_handling="xml", **options)
+        ids = [sequence.source_ids for request in engine.requests for sequence in request.sequences]
+        return ["".join(chr(token - 4) for token in each[:-1]) for each in ids]
+
+    assert sources() == ["one two", "three four"]
+    assert sources(outline_detection=False) == ["one twothree four"]
+    assert sources(outline_detection="0", splitting_tags="b") == ["one two", "three four"]
+    assert sources(non_splitting_tags=["a", "b"]) == ["one twothree four"]
+
+
+def test_html_keeps_its_tags(client):
+    html = "<p>Hello <b>you</b>.</p><script>var a;</script>"
+    assert texts_with(client, html, tag_handling="html") == html.replace("Hello", "HELLO").replace("you", "YOU")
+
+
+def test_broken_xml_is_refused(client):
+    body = HELLO | {"text": ["<a/>", "<a>"], "tag_handling": "xml", "source_lang": "EN"}
+    said = message_of(client.post("/v2/translate", json=body, headers=KEY))
+    assert said.startswith("text[1] is not well-formed XML: ")
+
+
+def test_terms_are_forced_between_tags_too(client):
+    made = {"name": "a", "source_lang": "EN", "target_lang": "FR", "entries_format": "tsv", "entries": "red car\tauto"}
+    glossary = client.post("/v2/glossaries", json=made, headers=KEY).json()["glossary_id"]
+    text = texts_with(client, "<p>The red car.</p><p>A <i>car</i>.</p>", tag_handling="html", glossary_id=glossary)
+    assert text == "<p>THE auto.</p><p>A <i>CAR</i>.</p>"
+    # A term with a tag in it is one all the same.
+    text = texts_with(client, "<p>The <b>red</b> car.</p>", tag_handling="html", glossary_id=glossary)
+    assert text.replace("<b>", "").replace("</b>", "") == "<p>THE auto.</p>"
+    assert texts_with(client, "<p>Red car</p>", tag_handling="html", glossary_id=glossary) == "<p>auto</p>"
+
+
 def test_the_kind_of_model_chooses_the_search_and_is_named(client, engine):
     for asked, used, beam_size in (
         ("latency_optimized", "latency_optimized", 1),

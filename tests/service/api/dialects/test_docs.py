@@ -11,7 +11,7 @@ import pytest
 from tests.service.api.test_docs import shape
 
 DOCS = (Path(__file__).resolve().parents[4] / "docs/dialects.md").read_text(encoding="utf-8")
-EXAMPLES = re.findall(r"```bash\n(curl .*?)\n```\n\n```json\n(.*?)\n```", DOCS, re.DOTALL)
+EXAMPLES = re.findall(r"```bash\n((?:printf|curl) .*?)\n```\n\n```json\n(.*?)\n```", DOCS, re.DOTALL)
 
 
 def test_every_example_has_an_answer():
@@ -19,11 +19,11 @@ def test_every_example_has_an_answer():
 
 
 @pytest.mark.parametrize(("command", "answer"), EXAMPLES)
-def test_the_examples_of_the_documentation_work(running, command, answer):
+def test_the_examples_of_the_documentation_work(running, command, answer, tmp_path):
     if not shutil.which("curl"):
         pytest.skip("curl is not installed")
-    command = command.replace("curl", "curl -sS", 1).replace("http://127.0.0.1:8000", running)
-    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120)
+    command = command.replace("curl http", "curl -sS http", 1).replace("http://127.0.0.1:8000", running)
+    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     given, expected = json.loads(result.stdout), json.loads(answer)
     assert shape(given) == shape(expected)

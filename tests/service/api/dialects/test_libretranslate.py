@@ -79,7 +79,7 @@ def test_alternatives_are_the_next_best_without_repetition(client, engine):
         ({"target": "zz"}, "zz is not supported; there is: en-fr"),
         ({"source": "fr"}, "fr is not supported; there is: en-fr"),
         ({"target": "en"}, "en is not supported; there is: en-fr"),
-        ({"format": "xml"}, "xml format is not supported; there is: text"),
+        ({"format": "xml"}, "xml format is not supported; there is: text, html"),
         ({"alternatives": "many"}, "Invalid request: alternatives parameter is not a number"),
         ({"alternatives": 1.5}, "Invalid request: alternatives parameter is not a number"),
         ({"alternatives": 99}, "Invalid request: alternatives parameter must be <= 15, not 99"),
@@ -195,6 +195,16 @@ def test_detect_lists_the_likeliest_first(engine, make_client):
 def test_bodies_that_cannot_be_read_are_refused(client, body, content_type):
     error_of(client.post("/translate", content=body, headers={"content-type": content_type}))
     error_of(client.post("/detect", content=body, headers={"content-type": content_type}))
+
+
+def test_html_keeps_its_tags(client):
+    body = HELLO | {"q": "<p>Hello <b>you</b> &amp; me.</p><pre>as it is</pre>", "format": "html"}
+    answer = client.post("/translate", data=body)
+    assert answer.json() == {"translatedText": "<p>HELLO <b>YOU</b> &amp; ME.</p><pre>as it is</pre>"}
+    body = {"q": [f"<p>{ENGLISH}</p>", f"<i>{FRENCH}</i>"], "source": "auto", "target": "fr", "format": "html"}
+    answer = client.post("/translate", json=body).json()
+    assert answer["translatedText"] == [f"<p>{ENGLISH.upper()}</p>", f"<i>{FRENCH}</i>"]
+    assert [found["language"] for found in answer["detectedLanguage"]] == ["en", "fr"]
 
 
 def test_limits_name_both_numbers(make_client):
