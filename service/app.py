@@ -174,6 +174,29 @@ def create_app(
     return app
 
 
+@asynccontextmanager
+async def local_translation(settings: Settings) -> AsyncIterator[tuple[Translator, MarkupTranslator]]:
+    """What the server translates with, for a program that does not serve.
+
+    Args:
+        settings: As for `create_app`; what concerns HTTP does not count.
+
+    Raises:
+        SettingsError: If a model's folder cannot be used.
+        EngineDead: If a model cannot be loaded.
+    """
+    models = open_models(settings)
+    inspection = Inspection(settings.max_waiting_inspections)
+    engine = _make_engine(settings, [model.folder for model in models], inspection, lambda _: None)
+    translator = _translator(engine, {model.description.name: model.tokenizer for model in models}, settings)
+    await engine.start()
+    try:
+        yield translator, MarkupTranslator(translator, inspection)
+    finally:
+        await engine.stop(0.0)
+        await inspection.close()
+
+
 def open_models(settings: Settings) -> list[ModelFolder]:
     """Reads what describes each model, and its tokenizer; not the weights.
 

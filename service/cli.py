@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import importlib.metadata
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from enum import StrEnum
-from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -22,13 +22,10 @@ from model.decoding import DecodingOptions, InvalidDecodingOptions
 from service.settings import Settings, SettingsError, load_settings
 
 if TYPE_CHECKING:
-    from model.checkpoint import Checkpoint
     from service.keys import KeyFile
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
-
-_LINES_AT_ONCE = 128
 
 app = typer.Typer(
     name="gossamer",
@@ -38,6 +35,21 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"gossamer {importlib.metadata.version('gossamer')}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[  # the callback answers it
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version, and stop.")
+    ] = False,
+) -> None:
+    """A translation server you can see through: serve, translate, train and evaluate Transformer models."""
 
 
 class LogLevel(StrEnum):
@@ -264,39 +276,73 @@ def revoke(
 
 @app.command(
     epilog="Examples: gossamer translate 'Good morning.'    gossamer translate < book.txt > livre.txt    "
-    "gossamer translate --beam-size 4 --file a.txt --file b.txt"
+    "gossamer translate --html --file page.html > page.fr.html    "
+    "gossamer translate --server http://127.0.0.1:8000 --target fr -"
 )
 def translate(
-    texts: Annotated[list[str] | None, typer.Argument(metavar="[TEXT]...", help="Texts, one answer a line.")] = None,
-    file: Annotated[
-        list[Path] | None, typer.Option("--file", "-f", help="UTF-8 file to translate; may be repeated.")
+    texts: Annotated[
+        list[str] | None, typer.Argument(metavar="[TEXT]...", help="Texts, one answer a line; - is standard input.")
     ] = None,
+    file: Annotated[
+        list[str] | None,
+        typer.Option("--file", "-f", help="UTF-8 file to translate; may be repeated; - is standard input."),
+    ] = None,
+    html: Annotated[bool, typer.Option("--html", help="Texts and files are HTML; a file is read whole.")] = False,
+    xml: Annotated[bool, typer.Option("--xml", help="Texts and files are XML; a file is read whole.")] = False,
     model: ModelOption = None,
     beam_size: BeamOption = 4,
+    server: Annotated[
+        str | None, typer.Option(metavar="URL", help="Let this server translate, instead of this machine.")
+    ] = None,
+    source: Annotated[
+        str | None, typer.Option(help="Language code of the texts, or auto. Default: what the only model reads.")
+    ] = None,
+    target: Annotated[str | None, typer.Option(help="Language code to translate to. Default: the only one.")] = None,
+    api_key: Annotated[str | None, typer.Option(help="For a server that needs one.")] = None,
+    progress: Annotated[
+        bool | None,
+        typer.Option(
+            "--progress/--no-progress",
+            help="A bar on standard error. Default: if that is a terminal, and there is much to do.",
+        ),
+    ] = None,
 ) -> None:
-    """Translate texts, files, or standard input, on this machine and without a server.
+    """Translate texts, files, or standard input; on this machine, or by a server.
 
-    Lines stay lines, in their order: blank ones, indents and list markers come back as they are. The exit status is 0
-    if all was translated, 2 if there is something wrong with the call or the input, 1 if the model failed.
+    Lines stay lines, in their order: blank ones, indents and list markers come back as they are; so do tags in HTML and
+    XML. The exit status is 0 if all was translated, 2 if there is something wrong with the call or the input, 1 if
+    the model failed, or the server did not answer.
     """
+    from service.translate_command import InputError, Inputs, TranslationFailed, translate_inputs
+
     options = _options(beam_size)
     if texts and file:
         _fail("give texts or files, not both", EXIT_USAGE)
-    if texts:
-        blocks: Iterable[str] = [text + "\n" for text in texts]
-    elif file:
-        blocks = _file_blocks(file)
-    else:
-        if sys.stdin.isatty():
-            typer.echo("Type lines to translate; Ctrl-D ends.", err=True)
-        blocks = _line_blocks(sys.stdin.buffer, "standard input", 1 if sys.stdin.isatty() else _LINES_AT_ONCE)
-    settings = _settings()
-    checkpoint = _load(model or _only_model(settings))
-    with _quiet_pipe():
-        for block in blocks:
-            translated = _translate_block(checkpoint, block, options, settings.max_segment_tokens)
-            sys.stdout.buffer.write(translated.encode())
-            sys.stdout.buffer.flush()
+    if html and xml:
+        _fail("give --html or --xml, not both", EXIT_USAGE)
+    if server is not None and model is not None:
+        _fail("--model is a folder of this machine; with --server, name the languages", EXIT_USAGE)
+    if server is None and api_key is not None:
+        _fail("--api-key is for a --server", EXIT_USAGE)
+    inputs = Inputs(None if texts == ["-"] else texts, file, "html" if html else "xml" if xml else "text")
+    try:
+        settings = None if server is not None else _settings_for(model)
+        with _quiet_pipe():
+            translate_inputs(
+                inputs,
+                settings=settings,
+                server=server,
+                api_key=api_key,
+                source=source,
+                target=target,
+                options=options,
+                show_progress=progress,
+                tell=lambda message: typer.echo(message, err=True),
+            )
+    except InputError as error:
+        _fail(str(error), EXIT_USAGE)
+    except TranslationFailed as error:
+        _fail(str(error), EXIT_FAILED)
 
 
 @app.command(
@@ -409,55 +455,13 @@ def _only_model(settings: Settings) -> Path:
     return folders[0]
 
 
-def _load(folder: Path) -> Checkpoint:
-    from model.checkpoint import CheckpointError, load_checkpoint
-
+def _settings_for(model: Path | None) -> Settings:
+    """The settings, with one model; without limits that protect a server from its clients."""
+    folder = model or _only_model(_settings())
     try:
-        checkpoint = load_checkpoint(folder)
-    except CheckpointError as error:
+        return load_settings(models=(folder,), max_waiting_tokens=100_000_000)
+    except SettingsError as error:
         _fail(str(error), EXIT_USAGE)
-    checkpoint.model.set_precision("auto")  # as the server does, so that both say the same
-    return checkpoint
-
-
-def _file_blocks(paths: Iterable[Path]) -> Iterator[str]:
-    for path in paths:
-        try:
-            with path.open("rb") as file:
-                yield from _line_blocks(file, str(path), _LINES_AT_ONCE)
-        except OSError as error:
-            _fail(f"{path} cannot be read ({error.strerror})", EXIT_USAGE)
-
-
-def _line_blocks(file: BinaryIO, name: str, num_lines: int) -> Iterator[str]:
-    """Whole lines, some at once: enough for full batches, few enough to see progress."""
-    num_read = 0
-    while lines := list(islice(file, num_lines)):
-        try:
-            yield b"".join(lines).decode()
-        except UnicodeDecodeError as error:
-            line = num_read + 1 + error.object[: error.start].count(b"\n")
-            _fail(f"{name}, line {line}: not UTF-8 ({error.reason})", EXIT_USAGE)
-        num_read += len(lines)
-
-
-def _translate_block(checkpoint: Checkpoint, block: str, options: DecodingOptions, max_segment_tokens: int) -> str:
-    from model.generation import translate_texts
-    from service.text.segmenter import segment_text
-
-    tokenizer, language = checkpoint.tokenizer, checkpoint.source_language
-    document = segment_text(
-        block,
-        language,
-        max_tokens=max_segment_tokens,
-        count_tokens=lambda text: len(tokenizer.encode(text, language, add_eos=True).ids),
-    )
-    places = [index for index, segment in enumerate(document.segments) if segment.translatable]
-    texts = [segment.text for segment in document.segments]
-    translated = translate_texts(checkpoint, [texts[place] for place in places], options)
-    for place, text in zip(places, translated, strict=True):
-        texts[place] = text.strip() or texts[place]
-    return document.join(texts)
 
 
 @contextlib.contextmanager

@@ -1,6 +1,7 @@
 import importlib
 import json
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -8,10 +9,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from model.checkpoint import load_checkpoint
 from model.decoding import DecodingOptions
-from model.generation import translate_texts
 from service.cli import app
+from service.translate_command import Inputs
+from tests.service.test_server import Server
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = str(ROOT / "tests/data/tiny_checkpoint")
@@ -29,11 +30,23 @@ def run(monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def checkpoint():
-    """As the commands load it."""
-    checkpoint = load_checkpoint(TINY)
-    checkpoint.model.set_precision("auto")
-    return checkpoint
+def server():
+    """With the same model, which must say the same."""
+    server = Server("--model", TINY)
+    server.wait_until_ready()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def served(server):
+    def served(text, format="text", beam_size=4):
+        body = {"text": text, "format": format, "decoding": {"beam_size": beam_size}}
+        status, answer = server.get("/v1/translate", body)
+        assert status == 200, answer
+        return answer["translations"][0]["text"]
+
+    return served
 
 
 @pytest.mark.parametrize(
@@ -59,18 +72,20 @@ def test_module_is_the_command():
 # --- translate --------------------------------------------------------------------------------------------------------
 
 
-def test_texts_are_translated_one_answer_a_line(run, checkpoint):
+def test_texts_are_translated_one_answer_a_line(run, served):
     result = run("translate", "--model", TINY, "Hello.", "The web.", "🙂")
-    assert result.exit_code == 0
-    expected = translate_texts(checkpoint, ["Hello.", "The web."], DecodingOptions(beam_size=4))
-    assert result.output.splitlines() == [*(text.strip() for text in expected), "🙂"]
+    assert result.exit_code == 0, result.stderr
+    assert result.output.splitlines() == [served("Hello."), served("The web."), "🙂"]
 
 
-def test_standard_input_keeps_lines_order_and_gaps(run, checkpoint):
-    (hello,) = translate_texts(checkpoint, ["Hello."], DecodingOptions(beam_size=4))
-    result = run("translate", "--model", TINY, stdin=b"Hello.\r\n\r\n  - Hello.\n" * 100)
+@pytest.mark.parametrize("arguments", [[], ["-"], ["--file", "-"]])
+def test_standard_input_keeps_lines_order_and_gaps(run, served, arguments):
+    hello = served("Hello.", beam_size=1)
+    lines = b"Hello.\r\n\r\n  - 12:30\n" + b"7\n" * 200 + b"Hello."
+    result = run("translate", "--model", TINY, "-b", "1", *arguments, stdin=lines)
     assert result.exit_code == 0
-    assert result.stdout_bytes.decode() == f"{hello.strip()}\r\n\r\n  - {hello.strip()}\n" * 100
+    assert result.stdout_bytes.decode() == lines.decode().replace("Hello.", hello)
+    assert result.stderr == ""
 
 
 def test_files_are_translated_in_order(run, tmp_path):
@@ -80,12 +95,69 @@ def test_files_are_translated_in_order(run, tmp_path):
     assert result.output == run("translate", "-m", TINY, "The web.", "Hello.").output
 
 
-def test_the_beam_size_is_used(run, checkpoint):
-    text = "The spider feels the web."
-    (expected,) = translate_texts(checkpoint, [text], DecodingOptions(beam_size=4))
-    assert expected != translate_texts(checkpoint, [text], DecodingOptions())[0]
-    assert run("translate", "-m", TINY, "-b", "4", text).output == expected.strip() + "\n"
-    assert run("translate", "-m", TINY, "-b", "1", text).output != expected.strip() + "\n"
+def test_the_options_reach_the_translation(run, monkeypatch):
+    calls = []
+    monkeypatch.setattr(
+        "service.translate_command.translate_inputs", lambda *given, **named: calls.append((given, named))
+    )
+    assert run("translate", "-m", TINY, "-b", "7", "--source", "en", "--no-progress", "Hello.").exit_code == 0
+    ((inputs,), named) = calls[0]
+    assert inputs == Inputs(["Hello."], None, "text")
+    assert named["options"] == DecodingOptions(beam_size=7)
+    assert (named["source"], named["target"], named["show_progress"]) == ("en", None, False)
+    assert named["settings"].model_folders() == (Path(TINY),)
+
+
+def test_html_is_translated_as_the_server_does_it(run, served, tmp_path):
+    document = "<p>Hello <b>my\n  friend</b>.</p>\r\n<pre>so\n</pre>\n"
+    (tmp_path / "page.html").write_text(document, newline="")
+    result = run("translate", "-m", TINY, "--html", "--file", str(tmp_path / "page.html"))
+    assert result.exit_code == 0
+    assert result.stdout_bytes.decode() == served(document, "html")
+    piped = run("translate", "-m", TINY, "--xml", stdin=b"<r><p>Hello.</p></r>")
+    assert piped.output == served("<r><p>Hello.</p></r>", "xml")
+
+
+def test_a_server_translates_the_same(run, server, tmp_path):
+    (tmp_path / "text").write_text("Hello.\n\n- The web.\n")
+    arguments = ["--file", str(tmp_path / "text"), "--beam-size", "2"]
+    local = run("translate", "-m", TINY, *arguments)
+    remote = run("translate", "--server", server.address, "--target", "fr", *arguments)
+    assert (remote.exit_code, remote.output) == (0, local.output)
+
+
+def test_the_language_is_found_if_wanted(run):
+    assert run("translate", "-m", TINY, "--source", "auto", "Where is the train station?").exit_code == 0
+    result = run("translate", "-m", TINY, "--source", "auto", "Wo ist der nächste Bahnhof?")
+    assert result.exit_code == 2
+    assert "text looks like de" in result.stderr
+
+
+def test_progress_is_shown_on_standard_error_only(run, tmp_path):
+    (tmp_path / "text").write_text("Hello.\n" + "12:30\n" * 200)
+    plain = run("translate", "-m", TINY, "-b", "1", "-f", str(tmp_path / "text"))
+    shown = run("translate", "-m", TINY, "-b", "1", "-f", str(tmp_path / "text"), "--progress")
+    assert shown.stdout == plain.stdout
+    assert plain.stderr == ""
+    assert "1.2/1.2 kB" in shown.stderr
+
+
+def test_blocks_are_of_whole_lines_and_bounded(tmp_path):
+    lines = [b"x" * 20_000 + b"\n", b"y\n", b"z" * 40_000 + b"\n", *([b"a\n"] * 300), b"end"]
+    (tmp_path / "text").write_bytes(b"".join(lines))
+    reported = []
+    blocks = list(Inputs(None, [str(tmp_path / "text")], "text").blocks(reported.append, print))
+    assert "".join(blocks) == b"".join(lines).decode()
+    assert all(block.endswith("\n") for block in blocks[:-1])
+    assert [len(block) for block in blocks[:2]] == [20_003, 40_001]
+    assert max(block.count("\n") for block in blocks) == 128
+    assert reported == [len(block) for block in blocks]
+
+
+def test_the_version_is_printed(run):
+    result = run("--version")
+    assert result.exit_code == 0
+    assert re.fullmatch(r"gossamer \d+\.\d+\.\d+\S*\n", result.output)
 
 
 def test_a_sentence_that_is_too_long_is_translated_in_parts(run):
@@ -102,6 +174,11 @@ def test_a_sentence_that_is_too_long_is_translated_in_parts(run):
         (["-m", "no/such/folder", "Hello."], "no/such/folder"),
         (["-f", "no-such-file"], "no-such-file cannot be read (No such file or directory)"),
         (["-f", "a", "Hello."], "texts or files, not both"),
+        (["--html", "--xml", "Hello."], "--html or --xml, not both"),
+        (["--xml", "<a>"], "not well-formed XML: mismatched tag, in line"),
+        (["--source", "xx", "Hello."], 'no model has the source language "xx"'),
+        (["--server", "http://127.0.0.1:1", "-m", TINY, "Hello."], "with --server, name the languages"),
+        (["--api-key", "k", "Hello."], "--api-key is for a --server"),
     ],
 )
 def test_a_wrong_call_is_2_and_says_why(run, arguments, message):
@@ -117,8 +194,20 @@ def test_input_that_is_no_utf_8_names_its_line(run):
     assert "standard input, line 201: not UTF-8" in result.stderr
 
 
+def test_what_a_server_refuses_is_2_and_a_server_that_is_not_there_is_1(run, server):
+    result = run("translate", "--server", server.address, "--target", "xx", "Hello.")
+    assert result.exit_code == 2
+    assert "target language" in result.stderr
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{free.getsockname()[1]}"
+    result = run("translate", "--server", address, "Hello.")
+    assert result.exit_code == 1
+    assert address in result.stderr
+
+
 def test_a_reader_that_has_seen_enough_is_no_error():
-    lines = "printf 'Hi.\\n%.0s' {1..130}"  # more than are translated at once
+    lines = "printf '12:30\\n%.0s' {1..130}"  # more than are translated at once, and quick
     command = f"set -o pipefail; {lines} | {sys.executable} -m service translate -m {TINY} | head -n 1"
     result = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True)
     assert result.returncode == 0

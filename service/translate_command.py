@@ -1,0 +1,255 @@
+"""What `gossamer translate` does: inputs in, translations out, by an engine of its own or by a server.
+
+Texts go through in blocks of lines, so that a book needs little memory and its beginning is there at once; documents
+are translated whole. Both ways give the same translations.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import BinaryIO, Literal
+
+from model.decoding import DecodingOptions
+from service.settings import Settings, load_settings
+
+Format = Literal["text", "html", "xml"]
+Translate = Callable[[str], str]
+
+_LINES_AT_ONCE = 128
+_BYTES_AT_ONCE = 32_000
+"""A block ends after so many lines or bytes, whichever comes first; a line is never parted."""
+
+_PROGRESS_FROM_BYTES = 20_000
+"""Less is done before a bar could be read."""
+
+_SERVER_TIMEOUT_SECONDS = 600.0
+
+
+class InputError(Exception):
+    """Something is wrong with what is to be translated; the message says where."""
+
+
+class TranslationFailed(Exception):
+    """The model failed, or the server."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What is to be translated.
+
+    Attributes:
+        texts: Texts, one answer a line.
+        paths: Files, without texts; `-` is standard input, which also counts if there is nothing else.
+        format: What they are.
+    """
+
+    texts: Sequence[str] | None
+    paths: Sequence[str] | None
+    format: Format
+
+    def blocks(self, report: Callable[[int], None], tell: Callable[[str], None]) -> Iterator[str]:
+        """What is translated at once, one after the other.
+
+        Args:
+            report: Told how many bytes have been read since.
+            tell: Told what a person should know.
+
+        Raises:
+            InputError: A file cannot be read, or is no UTF-8.
+        """
+        if self.texts:
+            for text in self.texts:
+                yield text + "\n"
+                report(len(text.encode()) + 1)
+            return
+        for path in self.paths or ["-"]:
+            is_terminal = path == "-" and sys.stdin.isatty()
+            if is_terminal:
+                tell("Type lines to translate; Ctrl-D ends.")
+            name = "standard input" if path == "-" else path
+            try:
+                with contextlib.nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb") as file:
+                    if self.format == "text":
+                        yield from _line_blocks(file, name, report, 1 if is_terminal else _LINES_AT_ONCE)
+                    else:
+                        content = file.read()
+                        yield _decoded(content, name, 0)
+                        report(len(content))
+            except OSError as error:
+                raise InputError(f"{name} cannot be read ({error.strerror})") from error
+
+    def num_bytes(self) -> int | None:
+        """How much there is; None if that is not known beforehand."""
+        if self.texts:
+            return sum(len(text.encode()) + 1 for text in self.texts)
+        try:
+            return sum(os.stat(path).st_size for path in self.paths or ["-"])
+        except OSError:
+            return None
+
+
+def translate_inputs(
+    inputs: Inputs,
+    *,
+    settings: Settings | None,
+    server: str | None,
+    api_key: str | None,
+    source: str | None,
+    target: str | None,
+    options: DecodingOptions,
+    show_progress: bool | None,
+    tell: Callable[[str], None],
+) -> None:
+    """Translates to standard output.
+
+    Args:
+        inputs: What.
+        settings: For an engine of its own; None with a server.
+        server: Its address.
+        api_key: For the server.
+        source: Language code, or `auto`; None where only one model fits.
+        target: Language code; None likewise.
+        options: How to search.
+        show_progress: Whether a bar is shown; None if a person would want it.
+        tell: Told what a person should know.
+
+    Raises:
+        InputError: The input cannot be used.
+        TranslationFailed: The model failed, or the server.
+        BrokenPipeError: Nobody reads on.
+    """
+    opened = (
+        _by_server(server, api_key, source, target, options, inputs.format)
+        if server is not None
+        else _by_engine(settings or load_settings({}), source, target, options, inputs.format)
+    )
+    with _progress(inputs, show_progress) as report, opened as translate:
+        for block in inputs.blocks(report, tell):
+            sys.stdout.buffer.write(translate(block).encode())
+            sys.stdout.buffer.flush()
+
+
+@contextlib.contextmanager
+def _by_engine(
+    settings: Settings, source: str | None, target: str | None, options: DecodingOptions, format_: Format
+) -> Iterator[Translate]:
+    from service.app import local_translation
+    from service.engine.errors import EngineError
+    from service.markup import read_markups
+    from service.settings import SettingsError
+    from service.text.markup import MarkupError
+    from service.translator import Job, UnknownLanguagePair, UnknownSourceLanguage
+
+    with asyncio.Runner() as runner:
+        stack = contextlib.AsyncExitStack()
+        try:
+            translator, documents = runner.run(stack.enter_async_context(local_translation(settings)))
+        except SettingsError as error:
+            raise InputError(str(error)) from error
+        except EngineError as error:
+            raise TranslationFailed(str(error)) from error
+
+        async def translate(text: str) -> str:
+            markups = [] if format_ == "text" else await read_markups(format_, [text])
+            if source is not None and source.lower() == "auto":
+                readable = markups[0].text if markups else text
+                (model,), _ = await translator.detect_models([readable], target=target)
+            else:
+                model = translator.find_model(source=source, target=target)
+            job = Job((text,), model, options)
+            done = await (documents.translate(job, markups) if markups else translator.translate(job))
+            return done.texts[0].text
+
+        def run(text: str) -> str:
+            try:
+                return runner.run(translate(text))
+            except (UnknownLanguagePair, UnknownSourceLanguage) as error:
+                raise InputError(str(error)) from error
+            except MarkupError as error:
+                raise InputError(f"not well-formed XML: {error}") from error
+            except EngineError as error:
+                raise TranslationFailed(str(error)) from error
+
+        try:
+            yield run
+        finally:
+            runner.run(stack.aclose())
+
+
+@contextlib.contextmanager
+def _by_server(
+    server: str,
+    api_key: str | None,
+    source: str | None,
+    target: str | None,
+    options: DecodingOptions,
+    format_: Format,
+) -> Iterator[Translate]:
+    from gossamer.client import ApiError, Client, GossamerError
+
+    with Client(server, api_key=api_key, timeout_seconds=_SERVER_TIMEOUT_SECONDS) as client:
+
+        def translate(text: str) -> str:
+            try:
+                return client.translate(
+                    text,
+                    source=source,
+                    target=target,
+                    format=format_,
+                    decoding={"beam_size": options.beam_size},
+                ).text
+            except ApiError as error:
+                is_input = error.status in (400, 413, 422)
+                raise (InputError if is_input else TranslationFailed)(str(error)) from error
+            except GossamerError as error:
+                raise TranslationFailed(str(error)) from error
+
+        yield translate
+
+
+@contextlib.contextmanager
+def _progress(inputs: Inputs, wanted: bool | None) -> Iterator[Callable[[int], None]]:
+    """A bar on standard error, in bytes that are done."""
+    total = inputs.num_bytes()
+    if wanted is None:
+        types_lines = not inputs.texts and not inputs.paths and sys.stdin.isatty()
+        wanted = sys.stderr.isatty() and not types_lines and (total is None or total >= _PROGRESS_FROM_BYTES)
+    if not wanted:
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("translating"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("translating", total=total)
+        yield lambda amount: bar.advance(task, amount)
+
+
+def _line_blocks(file: BinaryIO, name: str, report: Callable[[int], None], num_lines: int) -> Iterator[str]:
+    """Whole lines, some at once: enough for full batches, few enough to see progress."""
+    num_read = 0
+    block, num_in_block = b"", 0
+    while True:
+        line = file.readline()
+        if block and (not line or num_in_block >= num_lines or len(block) + len(line) > _BYTES_AT_ONCE):
+            yield _decoded(block, name, num_read)
+            report(len(block))
+            num_read += num_in_block
+            block, num_in_block = b"", 0
+        if not line:
+            return
+        block, num_in_block = block + line, num_in_block + 1
+
+
+def _decoded(content: bytes, name: str, num_read: int) -> str:
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        line = num_read + 1 + content[: error.start].count(b"\n")
+        raise InputError(f"{name}, line {line}: not UTF-8 ({error.reason})") from error
