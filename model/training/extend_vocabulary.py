@@ -32,29 +32,39 @@ from torch import Tensor
 from model.checkpoint import load_checkpoint, save_checkpoint
 from model.description import describe
 from model.tokenizer import MASK_CHARACTERS, Tokenizer
-from model.training.data import SentencePair, read_pairs
+from model.training.data import read_pairs
 from model.transformer import Transformer
 
 _ModelProto = protocol.ModelProto  # type: ignore[attr-defined]  # made by protobuf at import
 _WORD = re.compile(r"[^\W\d_]+")
-_ENDINGS = frozenset(
-    "s es ed d ing er ers r ly y n en est st ness ful less ment ments able al ally ity ish ship ism ist ists ic ical "
-    "ion ions ation ations ance ence ive ize ized ise ised or ors man men body thing one where times self ever".split()
-)
+_ENDINGS = {
+    "en": frozenset(
+        "s es ed d ing er ers r ly y n en est st ness ful less ment ments able al ally ity ish ship ism ist ists ic "
+        "ical ion ions ation ations ance ence ive ize ized ise ised or ors man men body thing one where times self "
+        "ever".split()
+    ),
+    "fr": frozenset(
+        "s e es x t nt ent er ez ons ai as a ont ais ait aient iez ions é ée és ées i ie is ies it ir rai ras ra rons "
+        "rez ront rais rait raient r re ant ants ante antes ement ment le les ne nes ge ges ce ces que ques eur eurs "
+        "euse euses eux trice isme iste istes able ables ible ibles ition ation ations tion ité ités al ale aux if ive "
+        "ur ure ures age ages ette ettes ment ments lle lles tte ttes sse sses de des se ses é è ère ères ier iers ière "
+        "ières".split()
+    ),
+}
 _MARGIN = 0.1  # how much likelier a new word's piece is than its parts, in nats
 
 
-def misleading_words(pairs: Iterable[SentencePair], tokenizer: Tokenizer, least: int, common: int) -> list[str]:
-    """Words of the first side in ``least`` pairs or more that begin with the piece of a word in ``common`` or more."""
-    counts = Counter(word for pair in pairs for word in set(_WORD.findall(pair.first)) if word.islower())
+def misleading_words(texts: Iterable[str], language: str, tokenizer: Tokenizer, least: int, common: int) -> list[str]:
+    """Words in ``least`` texts or more that begin with the piece of a word in ``common`` or more."""
+    counts = Counter(word for text in texts for word in set(_WORD.findall(text)) if word.islower())
     words = []
     for word, count in sorted(counts.items()):
-        if count < least or not word.isascii():
+        if count < least:
             continue
-        ids = tokenizer.encode_ids(word, "en")
+        ids = tokenizer.encode_ids(word, language)
         first = tokenizer.decode(ids[:1])
         rest = word.removeprefix(first)
-        if len(ids) > 1 and len(first) > 2 and counts[first] >= common and rest not in _ENDINGS:
+        if len(ids) > 1 and len(first) > 2 and counts[first] >= common and rest not in _ENDINGS[language]:
             words.append(word)
     return words
 
@@ -79,7 +89,7 @@ def extended_model(model: bytes, tokenizer: Tokenizer, words: list[str]) -> tupl
             proto.pieces.add(piece=character, score=0.0, type=_ModelProto.SentencePiece.USER_DEFINED)
             parts.append(tokenizer.encode_ids(character, "en"))
     for word in words:
-        ids = tokenizer.encode_ids(word, "en")
+        ids = tokenizer.encode_ids(word, "en")  # of words alone, the same in every language
         score = sum(scores[token_id] for token_id in ids) + _MARGIN
         proto.pieces.add(piece="\u2581" + word, score=score, type=_ModelProto.SentencePiece.NORMAL)
         parts.append(ids)
@@ -125,12 +135,17 @@ def main() -> None:
     parser.add_argument("output", type=Path)
     parser.add_argument("corpus", type=Path, help="sentence pairs that are searched for misleading words")
     parser.add_argument("--sources", nargs="+", default=["tatoeba"], help="sources to read of it")
+    parser.add_argument("--language", choices=sorted(_ENDINGS), default="en", help="whose words")
     parser.add_argument("--least", type=int, default=8, help="pairs that a word must stand in")
     parser.add_argument("--common", type=int, default=60, help="pairs that the word it begins with stands in")
     arguments = parser.parse_args()
     tokenizer = Tokenizer(arguments.checkpoint / describe(arguments.checkpoint).tokenizer_file)
-    pairs = (pair for pair in read_pairs(arguments.corpus) if pair.source_name in arguments.sources)
-    words = misleading_words(pairs, tokenizer, arguments.least, arguments.common)
+    texts = [
+        pair.first if arguments.language == "en" else pair.second
+        for pair in read_pairs(arguments.corpus)
+        if pair.source_name in arguments.sources
+    ]
+    words = misleading_words(texts, arguments.language, tokenizer, arguments.least, arguments.common)
     sys.stdout.write(f"{len(words)} words: {', '.join(words)}\n")
     extend_vocabulary(arguments.checkpoint, arguments.output, words)
 

@@ -7,7 +7,6 @@ import torch
 from model.checkpoint import load_checkpoint, save_checkpoint
 from model.config import TransformerConfig
 from model.tokenizer import MASK_CHARACTERS, Tokenizer, train_tokenizer
-from model.training.data import SentencePair
 from model.training.extend_vocabulary import extend_vocabulary, misleading_words
 from model.transformer import Transformer
 
@@ -48,7 +47,9 @@ def test_the_old_ids_and_weights_stay_and_the_new_pieces_start_as_means(tmp_path
     for name, weight in after.items():
         torch.testing.assert_close(weight[: len(before[name])], before[name], rtol=0, atol=0)
         if weight.shape != before[name].shape:
-            torch.testing.assert_close(weight[plant], before[name][parts].mean(dim=0))
+            torch.testing.assert_close(
+                weight[plant], before[name][parts].mean(dim=0), rtol=0, atol=1e-3
+            )  # float16 on disk
 
 
 def test_a_mask_character_is_one_piece_and_comes_back(tmp_path: Path) -> None:
@@ -62,8 +63,25 @@ def test_a_mask_character_is_one_piece_and_comes_back(tmp_path: Path) -> None:
     assert tokenizer.decode(tokenizer.encode(text, "en").ids) == text
 
 
-def test_misleading_words_begin_with_a_common_word_and_are_no_inflection(tmp_path: Path) -> None:
-    tokenizer = _checkpoint(tmp_path / "old")
-    pairs = [SentencePair("tatoeba", text, "x") for text in ["a plan"] * 9 + ["a plant"] * 3 + ["two plans"] * 3]
-    assert misleading_words(pairs, tokenizer, least=3, common=9) == ["plant"]
-    assert misleading_words(pairs, tokenizer, least=4, common=9) == []
+class _Pieces:
+    """A tokenizer that knows a few pieces, the longest first."""
+
+    pieces = ("plan", "two", "la", "che", "a", "t", "s")
+
+    def encode_ids(self, text: str, language: str) -> list[int]:
+        ids = []
+        while text:
+            ids.append(next(i for i, piece in enumerate(self.pieces) if text.startswith(piece)))
+            text = text.removeprefix(self.pieces[ids[-1]])
+        return ids
+
+    def decode(self, ids: list[int]) -> str:
+        return "".join(self.pieces[i] for i in ids)
+
+
+def test_misleading_words_begin_with_a_common_word_and_are_no_inflection() -> None:
+    texts = ["a plan"] * 9 + ["a plant"] * 3 + ["two plans"] * 3 + ["la planche"] * 3
+    assert misleading_words(texts, "en", _Pieces(), least=3, common=9) == ["planche", "plant"]
+    assert misleading_words(texts, "en", _Pieces(), least=4, common=9) == []
+    assert misleading_words(texts, "fr", _Pieces(), least=3, common=9) == ["planche"]
+    assert misleading_words(texts, "en", _Pieces(), least=3, common=10) == []
