@@ -24,6 +24,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Protocol
 
 import torch
 from sentencepiece import sentencepiece_model_pb2 as protocol
@@ -47,14 +48,24 @@ _ENDINGS = {
         "s e es x t nt ent er ez ons ai as a ont ais ait aient iez ions é ée és ées i ie is ies it ir rai ras ra rons "
         "rez ront rais rait raient r re ant ants ante antes ement ment le les ne nes ge ges ce ces que ques eur eurs "
         "euse euses eux trice isme iste istes able ables ible ibles ition ation ations tion ité ités al ale aux if ive "
-        "ur ure ures age ages ette ettes ment ments lle lles tte ttes sse sses de des se ses é è ère ères ier iers ière "
-        "ières".split()
+        "ur ure ures age ages ette ettes ment ments lle lles tte ttes sse sses de des se ses é è ère ères ier iers "
+        "ière ières".split()
     ),
 }
 _MARGIN = 0.1  # how much likelier a new word's piece is than its parts, in nats
 
 
-def misleading_words(texts: Iterable[str], language: str, tokenizer: Tokenizer, least: int, common: int) -> list[str]:
+class WordPieces(Protocol):
+    """What `misleading_words` asks of a tokenizer."""
+
+    def encode_ids(self, text: str, language: str) -> list[int]:
+        """The ids of a word."""
+
+    def decode(self, ids: list[int]) -> str:
+        """What ids stand for."""
+
+
+def misleading_words(texts: Iterable[str], language: str, tokenizer: WordPieces, least: int, common: int) -> list[str]:
     """Words in ``least`` texts or more that begin with the piece of a word in ``common`` or more."""
     counts = Counter(word for text in texts for word in set(_WORD.findall(text)) if word.islower())
     words = []
