@@ -36,6 +36,7 @@ print(*p['dependencies'], *p['optional-dependencies']['redis'], sep='\n')" > nee
  && find . -type d -name tests -path './numpy/*' -prune -exec rm -rf {} +
 
 COPY README.md LICENSE ./
+COPY gossamer gossamer
 COPY model model
 COPY service service
 ARG WITH_MODEL=yes

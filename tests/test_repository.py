@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("model", "service", "tests")
+PACKAGES = ("gossamer", "model", "service", "tests")
 
 # Only a Ray deployment needs it, and nothing that runs here does.
 UNLOCKED_EXTRAS = {"ray"}
