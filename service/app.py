@@ -44,6 +44,7 @@ from service.markup import MarkupTranslator
 from service.observability.engine import MeasuredEngine
 from service.observability.logging import describe_exception
 from service.observability.metrics import Metrics
+from service.pipeline import Outcome as SegmentOutcome
 from service.self_check import CheckedEngine
 from service.settings import BUNDLED_MODELS, Settings, SettingsError
 from service.text import detection
@@ -112,7 +113,7 @@ def create_app(
     gate = Gate(settings, limits, open_keys(settings))
     engine = MeasuredEngine(LimitedEngine(engine, limits), metrics)
     metrics.watch(engine)
-    translator = _translator(engine, tokenizers or {}, settings)
+    translator = _translator(engine, tokenizers or {}, settings, metrics.count_outcome)
     has_replayer = own_engine or replayer is not None
     documents = MarkupTranslator(translator, inspection if has_replayer else None)
     inspector = Inspector(
@@ -267,8 +268,13 @@ def _make_engine(
     return AsyncEngine(make_runner, limits, on_step)
 
 
-def _translator(engine: Engine, tokenizers: Mapping[str, TextTokenizer], settings: Settings) -> Translator:
-    return Translator(engine, tokenizers, max_segment_tokens=settings.max_segment_tokens)
+def _translator(
+    engine: Engine,
+    tokenizers: Mapping[str, TextTokenizer],
+    settings: Settings,
+    on_outcome: Callable[[str, SegmentOutcome], None] | None = None,
+) -> Translator:
+    return Translator(engine, tokenizers, max_segment_tokens=settings.max_segment_tokens, on_outcome=on_outcome)
 
 
 def _threads_of_container() -> int | None:

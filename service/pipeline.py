@@ -126,6 +126,11 @@ class Outcome:
     num_retries: int = 0
 
     @property
+    def truncated(self) -> bool:
+        """Whether a part of the best translation stopped at the limit of tokens and not by itself."""
+        return any(part.hypotheses[0].finish_reason == "length" for part in self.parts if part.hypotheses)
+
+    @property
     def num_ranks(self) -> int:
         """How many different translations there are; at least 1."""
         return max(len(part.texts) for part in self.parts)

@@ -341,17 +341,26 @@ class _Plan:
 class Translator:
     """Translates texts with the models of one engine."""
 
-    def __init__(self, engine: Engine, tokenizers: Mapping[str, TextTokenizer], *, max_segment_tokens: int) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        tokenizers: Mapping[str, TextTokenizer],
+        *,
+        max_segment_tokens: int,
+        on_outcome: Callable[[str, Outcome], None] | None = None,
+    ) -> None:
         """Joins an engine with the tokenizers of its models.
 
         Args:
             engine: May be started later.
             tokenizers: By the name of the model.
             max_segment_tokens: The longest segment shown to a model whole, end of sentence included.
+            on_outcome: Told of each segment that a model translated, with the model's name.
         """
         self._engine = engine
         self._tokenizers = dict(tokenizers)
         self._max_segment_tokens = max_segment_tokens
+        self._on_outcome = on_outcome
         self._vocabularies: dict[str, Vocabulary] = {}
 
     def find_model(
@@ -477,6 +486,7 @@ class Translator:
         """Translates texts that have one model."""
         plan = await self._plan(job)
         timings = await self._finish_work(plan.work, job)
+        self._tell(plan.work, job)
         return _finish(plan, {}, timings)
 
     def segment(self, text: str, model: ModelInfo) -> Document:
@@ -502,6 +512,7 @@ class Translator:
         for source in sources:
             work.add(source.text, source.kept)
         timings = await self._finish_work(work, job)
+        self._tell(work, job)
         segments = [Segment(0, len(source.text), source.text, translatable=True) for source in sources]
         return [_segment_done(*pair) for pair in zip(segments, work.outcomes(), strict=True)], timings
 
@@ -558,6 +569,7 @@ class Translator:
                     if index not in begun and job.options.beam_size == 1:
                         yield TextDelta(text_index, segment_index, done[index].text)
                     yield SegmentDone(text_index, segment_index, done[index])
+        self._tell(work, job)
         yield _finish(plan, done, timings)
 
     def _models(self) -> tuple[ModelInfo, ...]:
@@ -618,6 +630,12 @@ class Translator:
             deadline=job.deadline,
             with_log_probs=job.with_log_probs,
         )
+
+    def _tell(self, work: SegmentWork, job: Job) -> None:
+        if self._on_outcome is not None:
+            for outcome in work.outcomes():
+                if any(part.encoding is not None for part in outcome.parts) or outcome.warnings:
+                    self._on_outcome(job.model.name, outcome)
 
     async def _finish_work(self, work: SegmentWork, job: Job) -> Timings:
         """Runs round after round until nothing is left."""

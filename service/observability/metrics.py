@@ -17,6 +17,7 @@ from service.engine.core import StepMessage
 from service.engine.interface import Engine
 from service.engine.request import RequestResult
 from service.observability.facts import RequestFacts
+from service.pipeline import Outcome as SegmentOutcome
 
 Outcome = Literal["ok", "client_error", "rejected", "deadline", "cancelled", "error"]
 """How a request ended: `rejected` is a 429 or 503, `deadline` a 504, `cancelled` a client that went away."""
@@ -55,6 +56,10 @@ class Metrics:
         self.cancellations = self._counter("cancellations", "Translations given up because the client went away.")
         self.source_tokens = self._counter("source_tokens", "Source tokens of finished translations.", "model")
         self.target_tokens = self._counter("target_tokens", "Target tokens of finished translations.", "model")
+        self.segments = self._counter("segments", "Segments that a model translated.", "model")
+        self.retries = self._counter("retries", "Sequences tried again, because of what the model wrote.", "model")
+        self.truncations = self._counter("truncations", "Segments whose translation met the limit of tokens.", "model")
+        self.warnings = self._counter("warnings", "Warnings about segments, by code.", "model", "code")
 
         self.request_duration = self._histogram(
             "request_duration_seconds",
@@ -131,6 +136,14 @@ class Metrics:
                 stay = timing.queue_seconds + timing.encode_seconds + timing.decode_seconds
                 seconds = max(0.0, stay - timing.first_token_seconds) / (sequence.num_target_tokens - 1)
                 self.time_per_token.labels(length_class(sequence.num_source_tokens)).observe(seconds)
+
+    def count_outcome(self, model: str, outcome: SegmentOutcome) -> None:
+        """Counts what became of a segment."""
+        self.segments.labels(model).inc()
+        self.retries.labels(model).inc(outcome.num_retries)
+        self.truncations.labels(model).inc(outcome.truncated)
+        for code in outcome.warnings:
+            self.warnings.labels(model, code).inc()
 
     def count_step(self, step: StepMessage) -> None:
         """Counts one step of the engine."""

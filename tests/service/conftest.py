@@ -30,3 +30,15 @@ def make_client(engine):
 @pytest.fixture
 def client(make_client):
     return make_client()
+
+
+@pytest.fixture(scope="session")
+def bundled_server():
+    """The real server with the bundled model, in a process of its own; one for all tests."""
+    from tests.service.test_server import Server  # pytest rewrites its assertions, if it is not imported before it
+
+    # Others may have the machine's processors; nothing here asks how long a translation takes.
+    server = Server(GOSSAMER_LOG_LEVEL="warning", GOSSAMER_REQUEST_TIMEOUT_SECONDS="600")
+    server.wait_until_ready()
+    yield server
+    server.stop()

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.service.test_server import Server
 from tests.service.text.markup_documents import Maker, Outline
 
 CASES = [
@@ -17,11 +16,8 @@ CASES = [
 
 
 @pytest.fixture(scope="module")
-def server():
-    server = Server()
-    server.wait_until_ready()
-    yield server
-    server.stop()
+def server(bundled_server):
+    return bundled_server
 
 
 def translate(server, text, format="text", **body):

@@ -1,11 +1,13 @@
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from model.decoding import Hypothesis
 from service.engine.core import StepMessage
 from service.engine.interface import EngineStats
 from service.engine.request import RequestResult, SequenceResult, SequenceTimings
 from service.observability.facts import RequestFacts
 from service.observability.metrics import LONGEST, Metrics, length_class
+from service.pipeline import Outcome, Part
 from tests.service.fakes import FakeEngine
 
 
@@ -77,3 +79,14 @@ def test_steps_tell_rows_padding_and_durations(metrics):
 )
 def test_length_classes(source_tokens, label):
     assert length_class(source_tokens) == label
+
+
+def test_what_became_of_segments_is_counted(metrics):
+    part = Part(0, 2, ("non",), hypotheses=(Hypothesis((5, 6), "length"),))
+    metrics.count_outcome("en-fr", Outcome((part,), ("untranslated", "length"), num_retries=2))
+    metrics.count_outcome("en-fr", Outcome((Part(0, 2, ("no",)),)))
+    value = metrics.registry.get_sample_value
+    assert value("gossamer_segments_total", {"model": "en-fr"}) == 2
+    assert value("gossamer_retries_total", {"model": "en-fr"}) == 2
+    assert value("gossamer_truncations_total", {"model": "en-fr"}) == 1
+    assert value("gossamer_warnings_total", {"model": "en-fr", "code": "untranslated"}) == 1
