@@ -30,12 +30,12 @@ from pathlib import Path
 import sacrebleu
 import torch
 
+from loadtests.quality.local import run_rounds
 from model.alignment import align_text, stored_recipe
 from model.checkpoint import Checkpoint, load_checkpoint
 from model.decoding import DecodingOptions
 from model.generation import forbidden_outputs, generate
 from model.words import decode_with_spans, source_text
-from loadtests.quality.local import run_rounds
 from service.pipeline import SegmentWork, Vocabulary
 
 SPANS = (

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from loadtests.quality.local import translate_text
 from model.checkpoint import load_checkpoint
 from model.decoding import DecodingOptions
 from model.importers.marian import import_marian
-from loadtests.quality.local import translate_text
 from service.text.kept import kept_spans
 from tests.model.importers.marian_folders import make_model, write_folder
 

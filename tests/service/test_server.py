@@ -17,9 +17,9 @@ import pytest
 import torch
 import uvicorn
 
+from loadtests.quality.local import translate_text
 from model.checkpoint import load_checkpoint
 from model.decoding import DecodingOptions
-from model.generation import translate_texts
 from service.server import _Server
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -91,7 +91,9 @@ def best():
     """What the model says of a sentence, without a server."""
     checkpoint = load_checkpoint(TINY)
     checkpoint.model.set_precision("auto")
-    return lambda text, beam_size=4: translate_texts(checkpoint, [text], DecodingOptions(beam_size))[0].strip()
+    return lambda text, beam_size=4: translate_text(
+        checkpoint, text, DecodingOptions(beam_size), max_segment_tokens=128
+    )
 
 
 def test_it_says_what_to_open_and_answers_there(server, best):
