@@ -35,13 +35,18 @@ print(*p['dependencies'], *p['optional-dependencies']['redis'], sep='\n')" > nee
  && rm -rf torch/include torch/test torch/share torch/bin/protoc* torch/lib/*.a \
  && find . -type d -name tests -path './numpy/*' -prune -exec rm -rf {} +
 
-COPY README.md LICENSE ./
+# A C compiler for the decode kernels (setup.py); it stays behind in this stage. Without them the image would work, and be slow.
+RUN command -v gcc >/dev/null \
+ || { apt-get update -qq && apt-get install -y -qq --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*; }
+
+COPY setup.py README.md LICENSE ./
 COPY gossamer gossamer
 COPY model model
 COPY service service
 ARG WITH_MODEL=yes
 RUN if [ "$WITH_MODEL" != yes ]; then rm -rf model/pretrained/*/; fi \
  && /gossamer/bin/pip install --no-deps . \
+ && { [ "$(uname -m)" != x86_64 ] || ls /gossamer/lib/python3*/site-packages/model/native/_kernels*.so; } \
  && /gossamer/bin/pip uninstall -y -q pip setuptools \
  # Compiled now, because nothing can be written later; with hashes, so that the time of a file does not matter.
  && /usr/bin/env python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash /gossamer/lib \

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from model.linear import has_int8_kernels
+from model.native.library import kernels
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,7 @@ class ComputeDevices:
         vector_width: The widest vector instructions: "AVX512", "AVX2", "DEFAULT", ...
         has_vnni: Whether there are instructions for products of 8-bit numbers, which make int8 exact and fast.
         has_int8_kernels: Whether matrices can be held in int8.
+        has_compiled_kernels: Whether whole decode steps run in the compiled kernels of model/native.
         num_threads: Threads that torch computes with by default.
     """
 
@@ -29,6 +31,7 @@ class ComputeDevices:
     vector_width: str
     has_vnni: bool
     has_int8_kernels: bool
+    has_compiled_kernels: bool
     num_threads: int
 
 
@@ -41,5 +44,6 @@ def compute_devices() -> ComputeDevices:
         vector_width=torch.backends.cpu.get_cpu_capability(),
         has_vnni=bool(torch.cpu._is_vnni_supported()),
         has_int8_kernels=has_int8_kernels(),
+        has_compiled_kernels=kernels() is not None,
         num_threads=torch.get_num_threads(),
     )

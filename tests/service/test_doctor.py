@@ -9,7 +9,7 @@ from service.settings import Settings, is_loopback
 
 GIB = 1024**3
 MACHINE = Machine("A processor", 4, None, 0.1, 16 * GIB, 8 * GIB, 65_536)
-DEVICES = ComputeDevices("2.13.0+cpu", None, (), "AVX512", True, True, 4)
+DEVICES = ComputeDevices("2.13.0+cpu", None, (), "AVX512", True, True, True, 4)
 GREEDY = {"default_beam_size": 1}
 
 
@@ -38,6 +38,7 @@ def test_a_good_machine_gets_facts_only():
     [
         ({"devices": {"has_vnni": False}}, "VNNI"),
         ({"devices": {"has_int8_kernels": False}}, "no int8 kernels"),
+        ({"devices": {"has_compiled_kernels": False}}, "gcc"),
         ({"devices": {"cuda_version": "13.0"}}, "finds no GPU"),
         ({"settings": {"torch_threads": 8}}, "GOSSAMER_TORCH_THREADS=4"),
         ({"settings": {"torch_threads": 4}, "machine": {"cpu_quota": 1.5}}, "GOSSAMER_TORCH_THREADS=1"),
