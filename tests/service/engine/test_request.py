@@ -20,7 +20,7 @@ def test_result_names_the_first_sequence_that_failed():
     good = SequenceResult((), "stop", TIMINGS, 3, 4)
     bad = SequenceResult((), "failed", TIMINGS, 3, 0, "no luck")
     RequestResult("r", (good, good)).raise_if_failed()
-    with pytest.raises(SequenceFailed, match="sequence 1 failed: no luck") as caught:
+    with pytest.raises(SequenceFailed, match="could not be translated: no luck") as caught:
         RequestResult("r", (good, bad, bad)).raise_if_failed()
     assert caught.value.sequence_index == 1
     assert RequestResult("r", (good, bad)).num_source_tokens == 6
