@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from collections.abc import Callable
@@ -80,7 +81,7 @@ async def translate(request: Request, services: ServicesDep) -> Response:
         raise BadField("Parameter 'text' not specified.")
     source, target = fields.text("source_lang"), _needed(fields, "target_lang")
     _check_options(fields)
-    manner = _manner(fields, _terms(fields, services, source, target))
+    manner = _manner(fields, await _terms(fields, services, source, target))
     if _choice(fields, "split_sentences", _SPLIT_SENTENCES) == "nonewlines" and manner.format == "text":
         texts = [_LINE_BREAK.sub(" ", text) for text in texts]
     model_type = _choice(fields, "model_type", _MODEL_TYPES)
@@ -219,7 +220,7 @@ async def upload_document(request: Request, services: ServicesDep) -> Response:
     output_format = fields.text("output_format")
     if output_format is not None and "." + output_format.lower() != upload.ending:
         raise BadField(f"Value for 'output_format' not supported. A {upload.ending[1:]} stays a {upload.ending[1:]}.")
-    terms = _terms(fields, services, source, target)
+    terms = await _terms(fields, services, source, target)
     document = await take_apart(upload, services)
     try:
         model = await model_for(services, document, source, target)
@@ -269,7 +270,7 @@ def _models(services: Services) -> tuple[ModelInfo, ...]:
     return models
 
 
-def _terms(fields: Fields, services: Services, source: str | None, target: str) -> Terms | None:
+async def _terms(fields: Fields, services: Services, source: str | None, target: str) -> Terms | None:
     """The entries of the glossaries that a request names; of two for one term the first counts."""
     one, several = fields.text("glossary_id"), fields.texts("glossary_ids") or []
     # Documents come with the ids of several joined by commas.
@@ -291,8 +292,10 @@ def _terms(fields: Fields, services: Services, source: str | None, target: str) 
             )
         found.append(glossary)
     if len(found) > 1:
-        return Terms({term: entry for glossary in reversed(found) for term, entry in glossary.entries.items()})
-    return found[0].terms if found else None
+        entries = {term: entry for glossary in reversed(found) for term, entry in glossary.entries.items()}
+        return await asyncio.to_thread(Terms, entries)
+    # In a thread, for the first use of a long one takes a while.
+    return await asyncio.to_thread(lambda: found[0].terms) if found else None
 
 
 def _no_pair(services: Services, error: UnknownLanguagePair) -> BadField:
