@@ -46,7 +46,7 @@ COPY service service
 ARG WITH_MODEL=yes
 RUN if [ "$WITH_MODEL" != yes ]; then rm -rf model/pretrained/*/; fi \
  && /gossamer/bin/pip install --no-deps . \
- && { [ "$(uname -m)" != x86_64 ] || ls /gossamer/lib/python3*/site-packages/model/native/_kernels*.so; } \
+ && { [ "$(uname -m)" != x86_64 ] || ls /gossamer/lib/python3*/site-packages/model/native/libkernels.so*; } \
  && /gossamer/bin/pip uninstall -y -q pip setuptools \
  # Compiled now, because nothing can be written later; with hashes, so that the time of a file does not matter.
  && /usr/bin/env python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash /gossamer/lib \

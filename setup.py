@@ -20,8 +20,8 @@ class BuildKernels(build_ext):
     """A plain shared library, loaded with ctypes: no Python header is needed, and one file serves every Python."""
 
     def get_ext_filename(self, fullname: str) -> str:
-        """Without the name of a Python in it."""
-        return fullname.replace(".", "/") + ".so"
+        """Without the name of a Python in it, and not ending as a module does: Python would try to import it."""
+        return fullname.replace(".", "/") + ".so.1"
 
     def run(self) -> None:
         """Compile, or say why not and go on."""
@@ -35,7 +35,7 @@ _can_run = sys.platform == "linux" and platform.machine() in ("x86_64", "AMD64")
 setup(
     ext_modules=[
         Extension(
-            "model.native._kernels", ["model/native/kernels.c"], extra_compile_args=_FLAGS,
+            "model.native.libkernels", ["model/native/kernels.c"], extra_compile_args=_FLAGS,
             extra_link_args=["-pthread", "-lm"], optional=True,
         )
     ]

@@ -79,7 +79,7 @@ def kernels() -> ctypes.CDLL | None:
     """The library, or None where it was not compiled or the processor lacks AVX-512 VNNI."""
     if platform.machine() not in ("x86_64", "AMD64") or not _processor_fits():
         return None
-    for path in sorted(Path(__file__).parent.glob("_kernels*.so")):
+    for path in sorted(Path(__file__).parent.glob("libkernels.so*")):
         try:
             library = ctypes.CDLL(str(path))
         except OSError:
