@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from model.config import ConfigError, TransformerConfig
+from model.decoding import DecodingOptions, InvalidDecodingOptions
 from model.marian_tokenizer import MarianTokenizer, UnknownTargetTag
 from model.tokenizer import TextTokenizer, Tokenizer, TokenizerModelError
 
@@ -148,6 +149,27 @@ def describe(folder: str | Path) -> Description:
     return parse_description(read_file(folder / CONFIG_FILE), folder / CONFIG_FILE)
 
 
+_ADVISED = ("beam_size", "length_penalty", "no_repeat_ngram_size", "repetition_penalty", "early_stopping")
+
+
+def advised_decoding(training: Mapping[str, Any]) -> dict[str, Any]:
+    """How the makers of a model advise to search, as fields of `DecodingOptions`; empty where they say nothing.
+
+    Only what makes a translation better or worse counts. A limit of target tokens is none of it: the makers' own is
+    that of their program, and here it would set apart memory that no sentence needs. Sampling is for who asks for it.
+
+    Args:
+        training: Of the checkpoint.
+
+    Raises:
+        InvalidDecodingOptions: An advice that no search can follow.
+    """
+    advice = training.get("advised_decoding", {})
+    chosen = {name: advice[name] for name in _ADVISED if name in advice}
+    DecodingOptions(**chosen)
+    return chosen
+
+
 def open_tokenizer(folder: str | Path, description: Description) -> TextTokenizer:
     """Open the tokenizer of a checkpoint, of either kind.
 
@@ -232,13 +254,20 @@ def parse_description(content: bytes, path: Path) -> Description:
         config = TransformerConfig.from_dict(values["model"])
     except ConfigError as error:
         raise CheckpointError(f"{path}: model: {error}") from error
+    training = values.get("training") or {}
+    if not isinstance(training.get("advised_decoding", {}), dict):
+        raise CheckpointError(f"{path}: training.advised_decoding must be an object")
+    try:
+        advised_decoding(training)
+    except InvalidDecodingOptions as error:
+        raise CheckpointError(f"{path}: training.advised_decoding: {error}") from error
     return Description(
         name=values["name"],
         source_language=values["source_language"],
         target_language=values["target_language"],
         config=config,
         tokenizer=tokenizer,
-        training=values.get("training") or {},
+        training=training,
         max_source_tokens=values.get("max_source_tokens"),
     )
 

@@ -97,6 +97,11 @@ def find_tag(tags: Sequence[str], language: str) -> str:
     raise UnknownTargetTag(language, tags)
 
 
+def language_code(tag: str) -> str:
+    """The code that people use for the language of a tag: two letters where there are two for three (`fra` is `fr`)."""
+    return _SAME_LANGUAGE.get(tag, tag) if len(tag) == 3 else tag
+
+
 class MarianTokenizer:
     """The `TextTokenizer` of an imported Marian model; safe to share between threads.
 
@@ -164,6 +169,14 @@ class MarianTokenizer:
         self._target_language = _folded(target_language)
         self._digest = b"".join(hashlib.sha256(content).digest() for content in contents)
         self._use_tag(target_tag)
+
+    @property
+    def target_languages(self) -> tuple[str, ...]:
+        """Codes that `for_target` takes, its own first; empty for a model with one target. `fra` is called `fr`."""
+        if self.target_tag is None:
+            return ()
+        codes = [language_code(tag) for tag in (self.target_tag, *self.target_tags)]
+        return tuple(dict.fromkeys(codes))
 
     def for_target(self, language: str) -> MarianTokenizer:
         """The same tokenizer for another of the model's target languages; the files stay shared.

@@ -24,6 +24,7 @@ from model.description import WEIGHTS_FILE, CheckpointError, Description, descri
 from model.tokenizer import TextTokenizer
 from service.api import inspect, operations, pages, translate
 from service.api.auth import Gate, Guard
+from service.api.defaults import TIMEOUT_HEADER
 from service.api.deps import Services
 from service.api.dialects import deepl, libretranslate
 from service.api.dialects.answers import DialectErrors
@@ -165,7 +166,7 @@ def create_app(
             CORSMiddleware,
             allow_origins=settings.cors_origins,
             allow_methods=["GET", "POST"],
-            allow_headers=["Authorization", "Content-Type", "X-API-Key", REQUEST_ID_HEADER],
+            allow_headers=["Authorization", "Content-Type", "X-API-Key", REQUEST_ID_HEADER, TIMEOUT_HEADER],
             expose_headers=[REQUEST_ID_HEADER, "Retry-After"],
             max_age=3600,
         )

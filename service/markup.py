@@ -77,7 +77,7 @@ class MarkupTranslation(TextTranslation):
         outputs: The document in the other language, by rank; at least one.
     """
 
-    outputs: tuple[str, ...]
+    outputs: tuple[str, ...] = ()
 
     def nth_text(self, rank: int) -> str:
         """The document with every sentence's translation of this rank, or the last it has."""
@@ -229,7 +229,7 @@ def _written(
     segments = [replace(done[index], segment=sentences[index].segment) for index in own]
     segments.sort(key=lambda each: each.segment.start)
     return MarkupTranslation(
-        Document(markup.source, tuple(each.segment for each in segments)), tuple(segments), outputs
+        Document(markup.source, tuple(each.segment for each in segments)), tuple(segments), outputs=outputs
     )
 
 

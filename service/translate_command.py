@@ -141,9 +141,10 @@ def _by_engine(
     from service.app import local_translation
     from service.engine.errors import EngineError
     from service.markup import read_markups
+    from service.routing import UnknownLanguagePair
     from service.settings import SettingsError
     from service.text.markup import MarkupError
-    from service.translator import Job, UnknownLanguagePair, UnknownSourceLanguage
+    from service.translator import Job, UnknownSourceLanguage
 
     with asyncio.Runner() as runner:
         stack = contextlib.AsyncExitStack()

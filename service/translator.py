@@ -23,6 +23,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from model.decoding import DecodingOptions, Hypothesis
+from model.marian_tokenizer import MarianTokenizer
 from model.normalizer import NormalizedText
 from model.tokenizer import DecodeStream, Encoding, TextTokenizer
 from service.engine.errors import DeadlineExceeded, EngineError, EngineStopping, UnknownModel
@@ -35,6 +36,7 @@ from service.engine.request import (
     TokensEvent,
 )
 from service.pipeline import Outcome, Part, SegmentWork, Vocabulary, WarningCode
+from service.routing import Route, UnknownLanguagePair, by_target, find_model, routes, speaking
 from service.text import detection
 from service.text.detection import Detection
 from service.text.segmenter import Document, Segment, segment_text
@@ -50,22 +52,6 @@ _DEADLINE_GRACE_SECONDS = 1.0
 
 _MAX_NAMED_TEXTS = 10
 """How many texts of an unknown language a message names."""
-
-
-class UnknownLanguagePair(EngineError):
-    """No model translates from one language to the other, or more than one does and none was chosen.
-
-    Attributes:
-        field: What to change: `source`, `target`, or `model`.
-        given: What was asked for; None if nothing was.
-        available: What `field` may be: the languages there are on this side, or the names of the models.
-    """
-
-    def __init__(self, field: str, given: str | None, reason: str, available: Sequence[str]) -> None:
-        super().__init__(f"{reason}; allowed is {', '.join(available)}")
-        self.field = field
-        self.given = given
-        self.available = tuple(available)
 
 
 class UnknownSourceLanguage(EngineError):
@@ -185,10 +171,13 @@ class TextTranslation:
     Attributes:
         document: The source.
         segments: One for each of the document's.
+        before: If two models translated it, one after the other, what the first one made of it: that is then the source
+            of `document` and `segments`.
     """
 
     document: Document
     segments: tuple[SegmentTranslation, ...]
+    before: TextTranslation | None = None
 
     @property
     def text(self) -> str:
@@ -206,13 +195,21 @@ class TextTranslation:
 
     @property
     def warnings(self) -> tuple[tuple[int, WarningCode], ...]:
-        """What is wrong, each with the index of its segment."""
-        return tuple((index, code) for index, segment in enumerate(self.segments) for code in segment.warnings)
+        """What is wrong, each with the index of its segment; in the step before first, by that one's segments."""
+        own = tuple((index, code) for index, segment in enumerate(self.segments) for code in segment.warnings)
+        return own if self.before is None else (*self.before.warnings, *own)
+
+    @property
+    def windowed(self) -> bool:
+        """Whether a sentence was too long for a model, and was translated in parts."""
+        return self.document.windowed or (self.before is not None and self.before.windowed)
 
     @property
     def truncated(self) -> bool:
         """Whether a segment's translation stopped at the limit of tokens."""
-        return any(segment.truncated for segment in self.segments)
+        return any(segment.truncated for segment in self.segments) or (
+            self.before is not None and self.before.truncated
+        )
 
     @property
     def score(self) -> float | None:
@@ -361,40 +358,34 @@ class Translator:
         self._tokenizers = dict(tokenizers)
         self._max_segment_tokens = max_segment_tokens
         self._on_outcome = on_outcome
-        self._vocabularies: dict[str, Vocabulary] = {}
+        self._by_target: dict[tuple[str, str], TextTokenizer] = {}
+        self._vocabularies: dict[tuple[str, str], Vocabulary] = {}
 
     def find_model(
-        self, *, model: str | None = None, source: str | None = None, target: str | None = None
+        self,
+        *,
+        model: str | None = None,
+        source: str | None = None,
+        target: str | None = None,
+        with_routes: bool = False,
     ) -> ModelInfo:
-        """The model that a request means.
-
-        A language code also finds the model of its main language (`en-GB` finds `en`), whatever the case of its
-        letters. Without anything given, the only model there is.
+        """The model that a request means, see `service.routing.find_model`.
 
         Raises:
             UnknownModel: If no model has the name.
             UnknownLanguagePair: If no model fits, or several do.
             EngineStopping: If no model is loaded yet.
         """
+        return find_model(self._models(), model=model, source=source, target=target, with_routes=with_routes)
+
+    def ways(self) -> tuple[ModelInfo, ...]:
+        """Everything that can be translated: each model once for each of its targets, then ways through a language.
+
+        Raises:
+            EngineStopping: If no model is loaded yet.
+        """
         models = self._models()
-        if model is not None and all(info.name != model for info in models):
-            raise UnknownModel(model, [info.name for info in models])
-        candidates = [info for info in models if model in (None, info.name)]
-        for side, given in (("source", source), ("target", target)):
-            if given is None:
-                continue
-            codes = sorted({getattr(info, f"{side}_language") for info in candidates})
-            candidates = _speaking(candidates, side, given)
-            if not candidates:
-                who = f'the model "{model}" has not' if model else "no model has"
-                reason = f'{who} the {side} language "{given}"'
-                if side == "target" and source is not None:
-                    reason += f' for the source language "{source}"'
-                raise UnknownLanguagePair(side, given, reason, codes)
-        if len(candidates) > 1:
-            names = [info.name for info in candidates]
-            raise UnknownLanguagePair("model", None, "more than one model fits, so one must be named", names)
-        return candidates[0]
+        return (*by_target(models), *routes(models))
 
     def pairs(self) -> tuple[str, ...]:
         """The language pairs that can be translated, as `en-fr`.
@@ -402,7 +393,7 @@ class Translator:
         Raises:
             EngineStopping: If no model is loaded yet.
         """
-        return tuple(sorted({f"{info.source_language}-{info.target_language}" for info in self._models()}))
+        return tuple(sorted({f"{info.source_language}-{info.target_language}" for info in self.ways()}))
 
     def source_languages(self, *, model: str | None = None, target: str | None = None) -> tuple[str, ...]:
         """The languages that can be translated, in alphabetical order, where a model or a target is given from there.
@@ -412,17 +403,19 @@ class Translator:
             UnknownLanguagePair: If no model writes the target.
             EngineStopping: If no model is loaded yet.
         """
-        models = [info for info in self._models() if model in (None, info.name)]
-        if model is not None and not models:
-            raise UnknownModel(model, [info.name for info in self._models()])
+        if model is None:
+            ways = self.ways()
+        else:
+            ways = tuple(by_target(info for info in self._models() if info.name == model))
+            if not ways:
+                raise UnknownModel(model, [info.name for info in self._models()])
         if target is not None:
-            speaking = _speaking(models, "target", target)
-            if not speaking:
-                pairs = sorted({f"{info.source_language}-{info.target_language}" for info in models})
-                reason = f"no model{f' {model}' if model else ''} has the target language {target!r}"
-                raise UnknownLanguagePair("target", target, reason, pairs)
-            models = speaking
-        return tuple(sorted({info.source_language for info in models}))
+            codes = sorted({info.target_language for info in ways})
+            ways = tuple(speaking(ways, "target", target))
+            if not ways:
+                who = f'the model "{model}" has not' if model else "no model has"
+                raise UnknownLanguagePair("target", target, f'{who} the target language "{target}"', codes)
+        return tuple(sorted({info.source_language for info in ways}))
 
     async def detect(
         self, texts: Sequence[str], *, model: str | None = None, target: str | None = None
@@ -438,7 +431,7 @@ class Translator:
         return [detection.detect(text, languages) for text in texts]
 
     async def detect_models(
-        self, texts: Sequence[str], *, model: str | None = None, target: str | None = None
+        self, texts: Sequence[str], *, model: str | None = None, target: str | None = None, with_routes: bool = True
     ) -> tuple[tuple[ModelInfo, ...], tuple[Detection, ...]]:
         """For each text the model that reads its language, and what was found out about that.
 
@@ -448,6 +441,7 @@ class Translator:
             texts: At least one.
             model: Name of the only model to use.
             target: Code of the language to translate to.
+            with_routes: As for `find_model`.
 
         Raises:
             UnknownSourceLanguage: Names every text whose language cannot be told, or not be translated.
@@ -462,13 +456,22 @@ class Translator:
         known = [found.language for found in detections if found.is_known]
         fallback = known[0] if known else languages[0]
         models = {
-            language: self.find_model(model=model, source=language, target=target) for language in {fallback, *known}
+            language: self.find_model(model=model, source=language, target=target, with_routes=with_routes)
+            for language in {fallback, *known}
         }
         return tuple(models.get(found.language, models[fallback]) for found in detections), tuple(detections)
 
     def tokenizer(self, model: ModelInfo) -> TextTokenizer:
-        """The tokenizer of a model."""
-        return self._tokenizers[model.name]
+        """The tokenizer of a model for the target that is meant, or of the last step of a way."""
+        if isinstance(model, Route):
+            return self.tokenizer(model.steps[-1])
+        place = model.name, model.target_language
+        if place not in self._by_target:
+            found = self._tokenizers[model.name]
+            if isinstance(found, MarianTokenizer) and model.target_language in found.target_languages[1:]:
+                found = found.for_target(model.target_language)
+            self._by_target[place] = found
+        return self._by_target[place]
 
     async def translate(self, job: Job) -> Translation:
         """Translates all texts of a job; if the caller is cancelled, the engine lets go of it.
@@ -483,7 +486,10 @@ class Translator:
         return _joined(job, [(translation, indices) for translation, (_, indices) in zip(done, parts, strict=True)])
 
     async def _translate_part(self, job: Job) -> Translation:
-        """Translates texts that have one model."""
+        """Translates texts that have one model, or one way through two."""
+        if isinstance(job.model, Route):
+            first = await self._translate_part(_first_step(job, job.model))
+            return _chained_translation(first, await self._translate_part(_last_step(job, job.model, first)))
         plan = await self._plan(job)
         timings = await self._finish_work(plan.work, job)
         self._tell(plan.work, job)
@@ -508,6 +514,11 @@ class Translator:
         Raises:
             EngineError: As `translate`.
         """
+        if isinstance(job.model, Route):
+            language, target = job.model.source_language, job.model.target_language
+            reason = f'no model alone translates "{language}" to "{target}"; only plain text goes via another language'
+            readable = speaking(by_target(self._models()), "source", language)
+            raise UnknownLanguagePair("target", target, reason, sorted({info.target_language for info in readable}))
         work = self._work(job)
         for source in sources:
             work.add(source.text, source.kept)
@@ -536,9 +547,15 @@ class Translator:
                 yield event
 
     async def _stream_part(self, job: Job) -> AsyncGenerator[TranslationEvent, None]:
+        if isinstance(job.model, Route):
+            first = await self._translate_part(_first_step(job, job.model))
+            async with aclosing(self._stream_part(_last_step(job, job.model, first))) as last:
+                async for told in last:
+                    yield _chained_translation(first, told) if isinstance(told, Translation) else told
+            return
         plan = await self._plan(job)
         work = plan.work
-        tokenizer = self._tokenizers[job.model.name]
+        tokenizer = self.tokenizer(job.model)
         done: dict[int, SegmentTranslation] = {}
         begun: set[int] = set()
         timings = Timings()
@@ -608,9 +625,10 @@ class Translator:
         )
 
     def _vocabulary(self, model: ModelInfo) -> Vocabulary:
-        if model.name not in self._vocabularies:
-            self._vocabularies[model.name] = Vocabulary(self._tokenizers[model.name], model.source_language)
-        return self._vocabularies[model.name]
+        place = model.name, model.target_language
+        if place not in self._vocabularies:
+            self._vocabularies[place] = Vocabulary(self.tokenizer(model), model.source_language)
+        return self._vocabularies[place]
 
     def _work(self, job: Job) -> SegmentWork:
         max_rows = self._engine.stats().max_rows
@@ -671,19 +689,6 @@ async def _patiently(
 def _patience(job: Job) -> float | None:
     """Seconds after which the engine must have answered."""
     return None if job.deadline is None else max(0.0, job.deadline - time.monotonic()) + _DEADLINE_GRACE_SECONDS
-
-
-def _speaking(models: list[ModelInfo], side: str, language: str) -> list[ModelInfo]:
-    """Models that have the language on this side; the exact code wins over its main language."""
-    for wanted in (_folded(language), _folded(language).partition("-")[0]):
-        found = [info for info in models if _folded(getattr(info, f"{side}_language")) == wanted]
-        if found:
-            return found
-    return []
-
-
-def _folded(language: str) -> str:
-    return language.lower().replace("_", "-")
 
 
 def _segment_done(segment: Segment, outcome: Outcome) -> SegmentTranslation:
@@ -758,6 +763,30 @@ def _finish(plan: _Plan, done: Mapping[int, SegmentTranslation], timings: Timing
         target_tokens=sum(len(segment.candidates[0].hypothesis.tokens) for segment in segments if segment.candidates),
         timings=timings,
         num_retries=plan.work.num_retries,
+    )
+
+
+def _first_step(job: Job, route: Route) -> Job:
+    """To the language between: one translation of each text, for that is what the next step reads."""
+    return replace(job, model=route.steps[0], options=replace(job.options, num_hypotheses=1))
+
+
+def _last_step(job: Job, route: Route, first: Translation) -> Job:
+    return replace(job, model=route.steps[-1], texts=tuple(text.text for text in first.texts))
+
+
+def _chained_translation(first: Translation, second: Translation) -> Translation:
+    """Both steps as one translation: what it cost is the sum."""
+    return Translation(
+        tuple(replace(text, before=before) for before, text in zip(first.texts, second.texts, strict=True)),
+        source_tokens=first.source_tokens + second.source_tokens,
+        target_tokens=first.target_tokens + second.target_tokens,
+        timings=Timings(
+            first.timings.queue_seconds + second.timings.queue_seconds,
+            first.timings.encode_seconds + second.timings.encode_seconds,
+            first.timings.decode_seconds + second.timings.decode_seconds,
+        ),
+        num_retries=first.num_retries + second.num_retries,
     )
 
 

@@ -48,7 +48,8 @@ from service.engine import errors as engine_errors
 from service.inspection.errors import InspectionDisabled, InvalidInspection, TooLarge
 from service.observability.facts import note_reason
 from service.observability.logging import request_id
-from service.translator import UnknownLanguagePair, UnknownSourceLanguage
+from service.routing import UnknownLanguagePair
+from service.translator import UnknownSourceLanguage
 
 MEDIA_TYPE = "application/problem+json"
 

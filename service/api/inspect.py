@@ -16,6 +16,7 @@ from model.decoding import DecodingOptions
 from service.api import inspect_answers as answers
 from service.api import inspect_examples as examples
 from service.api import inspect_schemas as schemas
+from service.api.defaults import search_options, timeout_seconds
 from service.api.deps import Services, ServicesDep
 from service.api.docs import problems
 from service.api.errors import InspectionTooLarge, InvalidField, NotAcceptable, NotReady, TextTooLarge
@@ -100,7 +101,7 @@ async def attention(
     One teacher-forced pass through the weights that serve. `Accept` chooses JSON, safetensors
     (`application/vnd.safetensors`), CSV, SVG or PNG; pictures show one kind of one segment.
     """
-    ask = await _ask(body, services)
+    ask = await _ask(body, request, services)
     options = body.options(body.segments)
     if estimate:
         found = await while_connected(request, services.inspector.estimate(ask, options))
@@ -161,7 +162,7 @@ async def heatmap_png(
 async def _heatmap(body: schemas.HeatmapRequest, format_: Format, request: Request, services: Services) -> Response:
     if len(body.kinds) != 1:
         raise InvalidField("kinds", body.kinds, "one kind in a picture: encoder, decoder or cross")
-    ask = await _ask(body, services)
+    ask = await _ask(body, request, services)
     tag = _tag(request, body, ask, services, format_)
     if _is_known(request, tag):
         return _not_modified(tag)
@@ -194,7 +195,7 @@ async def alignment(
     services: ServicesDep,
 ) -> Response:
     """Word pairs by cross-attention, with scores, places, and the words that have no partner."""
-    ask = await _ask(body, services)
+    ask = await _ask(body, request, services)
     recipe = _recipe(body, ask, services)
     tag = _tag(request, body, ask, services, "json")
     if _is_known(request, tag):
@@ -246,7 +247,7 @@ async def trace(
     `Accept: application/x-npz` gives the numbers of one station as a file for numpy, for which `numpy.code` has the
     lines that compute the result again; `application/vnd.safetensors` gives the arrays of all.
     """
-    ask = await _ask(body, services)
+    ask = await _ask(body, request, services)
     offered = {"application/json": "json", NPZ: "npz", MEDIA_TYPES["safetensors"]: "safetensors", OCTETS: "safetensors"}
     format_ = _negotiate(request, offered)
     if format_ == "npz" and len(body.stations) != 1:
@@ -308,7 +309,7 @@ async def score(
     """The probability of each token of a translation of your own, and of all of it."""
     if body.target_text is None and body.target_ids is None:
         raise InvalidField("target_text", None, "a translation, here or in target_ids")
-    ask = await _ask(body, services)
+    ask = await _ask(body, request, services)
     tag = _tag(request, body, ask, services, "json")
     if _is_known(request, tag):
         return _not_modified(tag)
@@ -333,7 +334,7 @@ async def next_token(
     services: ServicesDep,
 ) -> Response:
     """The most probable tokens after what has been written, before and after what a search does to them."""
-    ask = await _ask(body, services)
+    ask = await _ask(body, request, services)
     tag = _tag(request, body, ask, services, "json")
     if _is_known(request, tag):
         return _not_modified(tag)
@@ -356,31 +357,29 @@ async def next_token(
 # --- what they share --------------------------------------------------------------------------------------------------
 
 
-async def _ask(body: schemas.TextRequest, services: Services) -> Ask:
+async def _ask(body: schemas.TextRequest, request: Request, services: Services) -> Ask:
     """Checks what needs the settings, the models, or two fields at once."""
     started = time.monotonic()
     settings = services.settings
     num_bytes = len(body.text.encode())
     if num_bytes > settings.max_text_bytes:
         raise TextTooLarge(num_bytes, settings.max_text_bytes)
-    seconds = settings.request_timeout_seconds
-    if body.deadline_seconds is not None:
-        if not 0 < body.deadline_seconds <= seconds:
-            raise InvalidField("deadline_seconds", body.deadline_seconds, f"a number above 0 and at most {seconds:g}")
-        seconds = body.deadline_seconds
+    seconds = timeout_seconds(settings, request.headers, body.deadline_seconds)
     given: dict[str, Any] = body.model_dump(
         include={"target_text", "target_ids", "prefix", "prefix_ids"}, exclude_none=True
     )
     if len(given) > 1:
         name = list(given)[-1]
         raise InvalidField(name, given[name], f"nothing beside {', '.join(list(given)[:-1])}")
-    options, hypothesis = DecodingOptions(), 0
-    if isinstance(body, schemas.PairRequest):
-        options, hypothesis = _search(body, services), body.hypothesis
     if body.source is not None and body.source.lower() == "auto":
-        (model, *_), _ = await services.translator.detect_models([body.text], model=body.model, target=body.target)
+        (model, *_), _ = await services.translator.detect_models(
+            [body.text], model=body.model, target=body.target, with_routes=False
+        )
     else:
         model = services.translator.find_model(model=body.model, source=body.source, target=body.target)
+    options, hypothesis = DecodingOptions(), 0
+    if isinstance(body, schemas.PairRequest):
+        options, hypothesis = _search(body, model, services), body.hypothesis
     return Ask(
         text=body.text,
         model=model,
@@ -398,16 +397,18 @@ def _tuple(ids: Sequence[int] | None) -> tuple[int, ...] | None:
     return None if ids is None else tuple(ids)
 
 
-def _search(body: schemas.PairRequest, services: Services) -> DecodingOptions:
+def _search(body: schemas.PairRequest, model: ModelInfo, services: Services) -> DecodingOptions:
     """How to search, with as many hypotheses as the chosen one needs."""
-    settings, decoding = services.settings, body.decoding
-    if body.hypothesis:
-        beam_size = 1 if decoding.temperature else decoding.beam_size
-        if beam_size is not None and body.hypothesis >= beam_size:
-            raise InvalidField("hypothesis", body.hypothesis, f"an integer below the beam_size, which is {beam_size}")
-        wanted = max(body.hypothesis + 1, decoding.num_hypotheses or 1)
-        decoding = decoding.model_copy(update={"num_hypotheses": wanted})
-    return decoding.options(min(max(settings.default_beam_size, body.hypothesis + 1), settings.max_rows))
+    given = body.decoding.given
+    if not body.hypothesis:
+        return search_options(services.settings, (model,), given)
+    beam_size = 1 if given.get("temperature") else given.get("beam_size")
+    if beam_size is not None and body.hypothesis >= beam_size:
+        raise InvalidField("hypothesis", body.hypothesis, f"an integer below the beam_size, which is {beam_size}")
+    wanted = max(body.hypothesis + 1, given.get("num_hypotheses", 1))
+    usual = search_options(services.settings, (model,), {**given, "num_hypotheses": 1}).beam_size
+    beam_size = beam_size or min(max(usual, body.hypothesis + 1), services.settings.max_rows)
+    return search_options(services.settings, (model,), {**given, "num_hypotheses": wanted, "beam_size": beam_size})
 
 
 def _negotiate(request: Request, offered: Mapping[str, T]) -> T:

@@ -13,6 +13,7 @@ from service.engine.inspection import SegmentAlignment
 from service.inspection.errors import InvalidInspection, TooLarge
 from service.inspection.inspector import CapturedMaps
 from service.inspection.pairs import Ask, Found
+from service.routing import Route
 from service.translator import Job, Translation
 
 
@@ -35,6 +36,9 @@ def check_inside(body: schemas.TranslateRequest, job: Job, services: Services) -
         raise InvalidField(field, given, allowed)
     for index, text in enumerate(job.texts):
         model = job.model_of(index)
+        if isinstance(model, Route):
+            allowed = f"a pair that one model translates; this goes via {model.via}: look at each step on its own"
+            raise InvalidField("target", model.target_language, allowed)
         facts = services.inspector.facts(model)
         if body.attention is not None:
             try:

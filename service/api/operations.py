@@ -12,6 +12,7 @@ from service.api.docs import problems
 from service.api.errors import NotReady
 from service.api.responses import JsonResponse
 from service.engine.interface import EngineState
+from service.routing import routes
 
 router = APIRouter()
 
@@ -60,12 +61,25 @@ async def list_models(services: ServicesDep) -> Response:
                     revision=info.revision,
                     source=info.source_language,
                     target=info.target_language,
+                    targets=list(dict.fromkeys((info.target_language, *info.target_languages)))
+                    if info.target_languages
+                    else None,
                     precision=info.precision,
                     max_source_tokens=info.max_source_tokens,
                     max_target_tokens=info.max_target_tokens,
                 )
                 for info in models
+            ],
+            routes=[
+                schemas.RouteAnswer(
+                    source=route.source_language,
+                    target=route.target_language,
+                    via=route.via,
+                    models=[step.name for step in route.steps],
+                )
+                for route in routes(models)
             ]
+            or None,
         )
     )
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-from model.decoding import MAX_BEAM_SIZE, DecodingOptions
+from model.decoding import MAX_BEAM_SIZE
 from service.api.inspect_fields import MapFields
 
 Format = Literal["text", "html", "xml"]
@@ -81,23 +81,19 @@ class Decoding(_Strict):
     no_repeat_ngram_size: int | None = Field(
         default=None, description="No n-gram of this many tokens is written twice in a segment; 0, the default, is off."
     )
+    repetition_penalty: float | None = Field(
+        default=None,
+        description="Multiplies the log-probability of tokens already written; above 0 to 10, 1, the default, is off, "
+        "more discourages repetition.",
+    )
     max_target_tokens: int | None = Field(
         default=None, description="Most tokens written for one segment, end of sentence included; at least 1."
     )
 
-    def options(self, default_beam_size: int) -> DecodingOptions:
-        """The options for the engine.
-
-        Args:
-            default_beam_size: Where no beam is given, unless tokens are drawn.
-
-        Raises:
-            InvalidDecodingOptions: Names the field, what was given and what is allowed.
-        """
-        given = self.model_dump(exclude_none=True)
-        if not given.get("temperature"):
-            given.setdefault("beam_size", default_beam_size)
-        return DecodingOptions(**given)
+    @property
+    def given(self) -> dict[str, Any]:
+        """What the request says, as fields of `DecodingOptions`."""
+        return self.model_dump(exclude_none=True)
 
 
 class TranslateRequest(_Strict):
@@ -167,15 +163,26 @@ class Model(BaseModel):
     revision: str
     source: str
     target: str
+    targets: list[str] | None = Field(default=None, description="All languages that it writes, if these are several.")
     precision: str
     max_source_tokens: int
     max_target_tokens: int
+
+
+class RouteAnswer(BaseModel):
+    """A pair that no model translates, but two do, one after the other."""
+
+    source: str
+    target: str
+    via: str
+    models: list[str] = Field(description="Their names, in order.")
 
 
 class Models(BaseModel):
     """What `GET /v1/models` gives."""
 
     models: list[Model]
+    routes: list[RouteAnswer] | None = Field(default=None, description="Pairs that two models translate; if any.")
 
 
 class UsedModel(BaseModel):
@@ -183,6 +190,13 @@ class UsedModel(BaseModel):
 
     name: str
     revision: str
+
+
+class Via(BaseModel):
+    """Which two models translated, one after the other, and through which language."""
+
+    language: str
+    models: list[UsedModel]
 
 
 class Token(BaseModel):
@@ -279,6 +293,10 @@ class TextAnswer(BaseModel):
     text: str
     detected: DetectedLanguage | None = Field(default=None, description="With the source `auto`.")
     model: UsedModel | None = Field(default=None, description="Which model, where the texts did not all have the same.")
+    via: Via | None = Field(default=None, description="Like `model`, where two models translated.")
+    via_text: str | None = Field(
+        default=None, description="The text in the language between, if two models translated; `segments` are its own."
+    )
     windowed: bool = Field(description="Whether a sentence was too long for the model, and translated in parts.")
     truncated: bool = Field(description="Whether a translation was stopped by the limit of target tokens.")
     score: float | None = Field(default=None, description="Mean log-probability of a target token.")
@@ -312,6 +330,7 @@ class TranslateAnswer(BaseModel):
     source: str = Field(description="The language of the texts; `auto` where they did not all have the same.")
     target: str
     model: UsedModel | None = Field(default=None, description="Absent where the texts did not all have the same.")
+    via: Via | None = Field(default=None, description="Instead of `model`, where no model translates this pair.")
     usage: Usage
     timings: TimingsAnswer
 

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from model.decoding import Hypothesis as ModelHypothesis
 from model.tokenizer import TextTokenizer
 from service.api import schemas
+from service.api.defaults import search_options, timeout_seconds
 from service.api.deps import Services, ServicesDep
 from service.api.docs import problems
 from service.api.errors import InvalidField, TextTooLarge, TooManyTexts, problem_of
@@ -23,6 +24,7 @@ from service.api.responses import EventStream, JsonResponse, encode_event
 from service.engine.interface import ModelInfo
 from service.markup import MarkupTranslation, read_markups
 from service.pipeline import WarningCode
+from service.routing import Route
 from service.text.markup import Markup, MarkupError
 from service.translator import (
     Job,
@@ -135,7 +137,7 @@ async def translate(
     """
     started = time.monotonic()
     markups = await _markups(body, services)
-    job = await _job(body, services, started, [markup.text for markup in markups] or None)
+    job = await _job(body, request, services, started, [markup.text for markup in markups] or None)
     if wants_inside(body):
         check_inside(body, job, services)
     if markups:
@@ -223,34 +225,34 @@ async def _markups(body: schemas.TranslateRequest, services: Services) -> list[M
 
 
 async def _job(
-    body: schemas.TranslateRequest, services: Services, started: float, readable: Sequence[str] | None
+    body: schemas.TranslateRequest,
+    request: Request,
+    services: Services,
+    started: float,
+    readable: Sequence[str] | None,
 ) -> Job:
     """Checks what needs the settings or the models.
 
     Args:
-        body: The request.
+        body: The request's body.
+        request: Its headers.
         services: What there is.
         started: When it came.
         readable: The texts without markup, where they are documents.
     """
     settings, translator = services.settings, services.translator
     _check_sizes(body.texts, services)
-    seconds = settings.request_timeout_seconds
-    if body.deadline_seconds is not None:
-        if not 0 < body.deadline_seconds <= seconds:
-            raise InvalidField("deadline_seconds", body.deadline_seconds, f"a number above 0 and at most {seconds:g}")
-        seconds = body.deadline_seconds
-    # A beam is heard of only when its segment is done, which is not what a stream is asked for.
-    default_beam_size = 1 if body.stream else min(settings.default_beam_size, settings.max_rows)
-    options = body.decoding.options(default_beam_size)
+    seconds = timeout_seconds(settings, request.headers, body.deadline_seconds)
     is_auto = body.source is not None and body.source.lower() == "auto"
     texts, with_log_probs = body.texts, bool({"scores", "tokens"} & set(body.return_))
     with_log_probs = with_log_probs or body.attention is not None  # the replay is compared with them
     if is_auto:
         models, detections = await translator.detect_models(readable or texts, model=body.model, target=body.target)
     else:
-        models = (translator.find_model(model=body.model, source=body.source, target=body.target),)
-        detections = ()
+        found = translator.find_model(model=body.model, source=body.source, target=body.target, with_routes=True)
+        models, detections = (found,), ()
+    # A beam is heard of only when its segment is done, which is not what a stream is asked for.
+    options = search_options(settings, models, body.decoding.given, is_greedy=body.stream)
     return Job(
         texts=texts,
         model=models[0],
@@ -308,7 +310,8 @@ def _answer(
         ],
         source=sources.pop() if len(sources) == 1 else "auto",
         target=job.model.target_language,
-        model=_used(job.model) if not job.models else None,
+        model=None if job.models else _used(job.model),
+        via=None if job.models else _via(job.model),
         usage=schemas.Usage(source_tokens=translation.source_tokens, target_tokens=translation.target_tokens),
         timings=schemas.TimingsAnswer(
             total_seconds=round(time.monotonic() - started, 6),
@@ -319,8 +322,15 @@ def _answer(
     )
 
 
-def _used(model: ModelInfo) -> schemas.UsedModel:
-    return schemas.UsedModel(name=model.name, revision=model.revision)
+def _used(model: ModelInfo) -> schemas.UsedModel | None:
+    return None if isinstance(model, Route) else schemas.UsedModel(name=model.name, revision=model.revision)
+
+
+def _via(model: ModelInfo) -> schemas.Via | None:
+    if not isinstance(model, Route):
+        return None
+    steps = [schemas.UsedModel(name=step.name, revision=step.revision) for step in model.steps]
+    return schemas.Via(language=model.via, models=steps)
 
 
 def _text(
@@ -338,7 +348,9 @@ def _text(
         if detected is not None
         else None,
         model=_used(model) if job.models else None,
-        windowed=text.document.windowed,
+        via=_via(model) if job.models else None,
+        via_text=text.before.text if text.before is not None else None,
+        windowed=text.windowed,
         truncated=text.truncated,
         score=text.score if "scores" in parts else None,
         alternatives=[text.nth_text(rank) for rank in ranks] or None,

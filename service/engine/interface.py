@@ -7,10 +7,10 @@ torch or threads, so that an engine may as well live in another process.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol
+from typing import Any, Protocol
 
 from service.engine.errors import EngineDead
 from service.engine.request import EngineEvent, EngineRequest, RequestResult
@@ -36,7 +36,7 @@ class ModelInfo:
         source_language: Code of the language it reads.
         target_language: Code of the language it writes.
         revision: Changes whenever the weights or the tokenizer do.
-        precision: Number format of its matrices, "float32" or "int8".
+        precision: Number format of its matrices, "int8" or the name of a float type.
         source_vocab_size: Source ids are below it.
         target_vocab_size: Target ids are below it.
         eos_id: Ends every source.
@@ -45,6 +45,8 @@ class ModelInfo:
         cache_bytes_per_token: Keys and values that one source or target position of one row takes.
         cache_page_tokens: Positions that a row takes at a time, in a cache of pages; the source's are then held once
             for all rows of a sequence. 0 = a cache of padded rectangles, which can take more than is reserved.
+        target_languages: All that it writes, if these are several: which one is said by a tag in the source.
+        advised_decoding: Decoding options that its makers advise, for requests that do not say.
     """
 
     name: str
@@ -59,6 +61,8 @@ class ModelInfo:
     max_target_tokens: int
     cache_bytes_per_token: int
     cache_page_tokens: int = 0
+    target_languages: tuple[str, ...] = ()
+    advised_decoding: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from torch import Tensor
 from model.checkpoint import Checkpoint
 from model.config import Precision
 from model.decoding import DecodingOptions
+from model.description import advised_decoding
 from model.generation import forbidden_outputs
 from model.native.library import set_threads, threads
 from model.search import GreedySearch, NonFiniteLogits, SamplingSearch, Search, SearchStep, advance_batch, start_search
@@ -322,4 +323,6 @@ def _model_info(checkpoint: Checkpoint, limits: EngineLimits) -> ModelInfo:
         # A source position takes as much as a target position: each layer keeps a key and a value of it.
         cache_bytes_per_token=2 * config.num_decoder_layers * config.d_model * weight.element_size(),
         cache_page_tokens=checkpoint.model.cache_page_tokens,
+        target_languages=getattr(checkpoint.tokenizer, "target_languages", ()),
+        advised_decoding=advised_decoding(checkpoint.training),
     )

@@ -10,6 +10,7 @@ import torch
 
 import model.checkpoint
 from model.checkpoint import CheckpointError, describe, load_checkpoint, save_checkpoint
+from model.description import advised_decoding
 from model.transformer import Transformer
 from tests.data.make_tiny_checkpoint import FOLDER
 from tests.model.tiny import VARIATIONS, forward, tiny_config
@@ -177,6 +178,11 @@ def set_model(name, value):
         (lambda values: values.update(source_language=7), "source_language is 7; it must be a string"),
         (lambda values: values.update(model=[1]), "model is [1]; it must be an object"),
         (lambda values: values.update(training="long"), "training is 'long'; it must be an object"),
+        (lambda values: values.update(training={"advised_decoding": 4}), "training.advised_decoding must be an object"),
+        (
+            lambda values: values.update(training={"advised_decoding": {"beam_size": 99}}),
+            "training.advised_decoding: beam_size is 99; allowed is an integer from 1 to 16",
+        ),
         (lambda values: values.update(tokenizer={"kind": "bpe", "file": "x"}), "tokenizer.kind is 'bpe'; it must be"),
         (lambda values: values.update(tokenizer={"kind": "sentencepiece"}), "tokenizer has the fields ['kind']"),
         (
@@ -342,3 +348,9 @@ print(found.name, found.source_language, found.target_language, found.config.d_m
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.split() == ["tiny", "en", "fr", "16", "False"]
+
+
+def test_advice_is_what_makes_translations_better_and_nothing_else():
+    advice = {"beam_size": 6, "length_penalty": 0.8, "max_target_tokens": 511, "do_sample": True, "num_hypotheses": 3}
+    assert advised_decoding({"advised_decoding": advice}) == {"beam_size": 6, "length_penalty": 0.8}
+    assert advised_decoding({}) == {}

@@ -362,6 +362,8 @@ def test_tags_are_read_from_the_vocabulary():
 def test_another_target_is_another_tokenizer(tagged):
     tokenizer = open_tokenizer(tagged, "fra")
     assert tokenizer.target_tags == ("deu", "fra", "pt_br")
+    assert tokenizer.target_languages == ("fr", "de", "pt_br")
+    assert all(tokenizer.for_target(code).target_languages[0] == code for code in tokenizer.target_languages)
     german = tokenizer.for_target("de")
     assert [one.encode("the", "en").pieces[0] for one in (tokenizer, german)] == [">>fra<<", ">>deu<<"]
     assert tokenizer.revision != german.revision

@@ -7,13 +7,13 @@ import pytest
 from model.decoding import DecodingOptions, Hypothesis
 from service.engine.errors import DeadlineExceeded, EngineStopping, QueueFull, SequenceFailed, UnknownModel
 from service.engine.request import SequenceResult
+from service.routing import UnknownLanguagePair
 from service.translator import (
     Job,
     SegmentDone,
     TextDelta,
     Translation,
     Translator,
-    UnknownLanguagePair,
 )
 from tests.service.fake_tokenizer import EOS_ID, FIRST_ID, FakeTokenizer, upper
 from tests.service.fakes import FAKE_MODEL, FakeEngine

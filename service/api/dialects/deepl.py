@@ -33,13 +33,13 @@ from service.api.dialects.languages import (
     target_languages,
 )
 from service.api.dialects.store import StoredFile
-from service.api.dialects.texts import Manner, check_texts, find_model, search_options, translate_texts
+from service.api.dialects.texts import Manner, check_texts, find_model, translate_texts
 from service.api.errors import NotReady
 from service.api.responses import JsonResponse
 from service.engine.interface import ModelInfo
+from service.routing import UnknownLanguagePair
 from service.text.markup import Rules
 from service.text.terms import Terms
-from service.translator import UnknownLanguagePair
 
 router: APIRouter = dialect_router("DeepL")
 
@@ -86,7 +86,6 @@ async def translate(request: Request, services: ServicesDep) -> Response:
         texts = [_LINE_BREAK.sub(" ", text) for text in texts]
     model_type = _choice(fields, "model_type", _MODEL_TYPES)
     check_texts(texts, services)
-    options = search_options(services, greedy=model_type == "latency_optimized")
     try:
         translations = await translate_texts(
             request,
@@ -94,7 +93,7 @@ async def translate(request: Request, services: ServicesDep) -> Response:
             texts,
             source=source,
             target=target,
-            options=options,
+            greedy=model_type == "latency_optimized",
             field="text",
             manner=manner,
         )
@@ -264,10 +263,9 @@ def _needed(fields: Fields, name: str) -> str:
 
 
 def _models(services: Services) -> tuple[ModelInfo, ...]:
-    models = services.engine.models()
-    if not models:
+    if not services.engine.models():
         raise NotReady(services.engine.not_ready_reason or "no model is loaded")
-    return models
+    return services.translator.ways()
 
 
 async def _terms(fields: Fields, services: Services, source: str | None, target: str) -> Terms | None:

@@ -15,11 +15,12 @@ from typing import Literal
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from service.api.defaults import search_options
 from service.api.deps import Services
 from service.api.dialects.fields import BadField, Fields
 from service.api.dialects.languages import english_name, same_language
 from service.api.dialects.store import StoredFile
-from service.api.dialects.texts import find_model, search_options
+from service.api.dialects.texts import find_model
 from service.api.errors import RateLimited
 from service.engine.errors import DeadlineExceeded, QueueFull
 from service.engine.interface import ModelInfo
@@ -129,7 +130,7 @@ async def model_for(
         BadField: If it had to be found out, and cannot be translated.
     """
     if source is not None:
-        return find_model(services, source, target)
+        return find_model(services, source, target, with_routes=False)
     sample = ""
     for part in document.parts:
         sample += visible_text(part)[:_SAMPLE_CHARACTERS] + "\n"
@@ -137,7 +138,7 @@ async def model_for(
             break
     (found,) = await services.translator.detect([sample], target=target)
     if found.is_known:
-        return find_model(services, found.language, target)
+        return find_model(services, found.language, target, with_routes=False)
     if found.looks_like is None or same_language(found.looks_like, target):
         return None
     raise BadField(
@@ -201,7 +202,7 @@ async def translate_parts(
     Raises:
         EngineError: As the translator; a full queue is waited for.
     """
-    options = search_options(services)
+    options = search_options(services.settings, (model,), {})
     done = [part.text for part in parts]
     total = sum(len(part.text) for part in parts) or 1
     num_characters = 0

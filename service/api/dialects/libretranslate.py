@@ -24,16 +24,15 @@ from service.api.dialects.texts import (
     certainty,
     check_texts,
     max_alternatives,
-    search_options,
     translate_texts,
 )
 from service.api.errors import NotReady
 from service.api.requests import while_connected
 from service.api.responses import JsonResponse
 from service.engine.interface import ModelInfo
+from service.routing import UnknownLanguagePair
 from service.text.documents.formats import FORMATS
 from service.text.documents.parts import PartFormat
-from service.translator import UnknownLanguagePair
 
 router: APIRouter = dialect_router("LibreTranslate")
 
@@ -63,7 +62,6 @@ async def translate(request: Request, services: ServicesDep) -> Response:
     manner = Manner(format=_format(fields))
     num_alternatives = _num_alternatives(fields, services)
     check_texts(texts, services)
-    options = search_options(services, num_alternatives=num_alternatives)
     is_auto = source.lower() == "auto"
     try:
         translations = await translate_texts(
@@ -72,7 +70,7 @@ async def translate(request: Request, services: ServicesDep) -> Response:
             texts,
             source=None if is_auto else source,
             target=target,
-            options=options,
+            num_alternatives=num_alternatives,
             field="q",
             manner=manner,
         )
@@ -223,10 +221,9 @@ def _named(code: str) -> str:
 
 
 def _models(services: Services) -> tuple[ModelInfo, ...]:
-    models = services.engine.models()
-    if not models:
+    if not services.engine.models():
         raise NotReady(services.engine.not_ready_reason or "no model is loaded")
-    return models
+    return services.translator.ways()
 
 
 def _one_or_all(items: Sequence[object], batch: bool) -> object:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 
 from starlette.requests import Request
 
-from model.decoding import MAX_BEAM_SIZE, DecodingOptions
+from model.decoding import MAX_BEAM_SIZE
+from service.api.defaults import search_options, timeout_seconds
 from service.api.deps import Services
 from service.api.dialects.fields import BadField
 from service.api.dialects.languages import english_name, same_language
@@ -16,11 +17,12 @@ from service.api.errors import TextTooLarge, TooManyTexts
 from service.api.requests import while_connected
 from service.engine.interface import ModelInfo
 from service.markup import read_markups
+from service.routing import UnknownLanguagePair
 from service.text.detection import Detection
 from service.text.documents.parts import PartFormat
 from service.text.markup import Markup, MarkupError, Rules
 from service.text.terms import Terms
-from service.translator import Job, TextTranslation, UnknownLanguagePair
+from service.translator import Job, TextTranslation
 
 _MAX_NAMED = 10
 """How many texts of an unknown language a message names."""
@@ -77,7 +79,7 @@ def check_texts(texts: Sequence[str], services: Services) -> None:
         raise TextTooLarge(num_bytes, settings.max_text_bytes)
 
 
-def find_model(services: Services, source: str | None, target: str) -> ModelInfo:
+def find_model(services: Services, source: str | None, target: str, *, with_routes: bool = True) -> ModelInfo:
     """The model for a pair; the first where several fit, for a dialect has no way to name one.
 
     Raises:
@@ -85,7 +87,7 @@ def find_model(services: Services, source: str | None, target: str) -> ModelInfo
         EngineStopping: If no model is loaded yet.
     """
     try:
-        return services.translator.find_model(source=source, target=target)
+        return services.translator.find_model(source=source, target=target, with_routes=with_routes)
     except UnknownLanguagePair as error:
         if error.field != "model":
             raise
@@ -97,12 +99,6 @@ def max_alternatives(services: Services) -> int:
     return min(MAX_BEAM_SIZE, services.settings.max_rows) - 1
 
 
-def search_options(services: Services, *, num_alternatives: int = 0, greedy: bool = False) -> DecodingOptions:
-    """The server's own way to search, with a beam wide enough for the alternatives."""
-    beam_size = 1 if greedy else min(services.settings.default_beam_size, services.settings.max_rows)
-    return DecodingOptions(beam_size=max(beam_size, num_alternatives + 1), num_hypotheses=num_alternatives + 1)
-
-
 async def translate_texts(
     request: Request,
     services: Services,
@@ -110,7 +106,8 @@ async def translate_texts(
     *,
     source: str | None,
     target: str,
-    options: DecodingOptions,
+    num_alternatives: int = 0,
+    greedy: bool = False,
     field: str,
     manner: Manner = Manner(),
 ) -> list[Translated]:
@@ -123,7 +120,8 @@ async def translate_texts(
         source: Their language; None finds out each one's. A text that is in the target language already, or has no
             letter, then comes back as it is.
         target: The language to write.
-        options: How to search.
+        num_alternatives: Translations wanted besides the best.
+        greedy: Whether speed counts more than quality.
         field: What the dialect calls the texts, for messages.
         manner: How they are taken.
 
@@ -134,7 +132,7 @@ async def translate_texts(
         EngineError: As the translator.
         ClientGone: If the client goes away; the translation is then given up.
     """
-    deadline = time.monotonic() + services.settings.request_timeout_seconds
+    deadline = time.monotonic() + timeout_seconds(services.settings, request.headers)
     markups = await _read(texts, manner, field)
     readable = [markup.text for markup in markups] if markups else texts
     if source is None:
@@ -149,6 +147,9 @@ async def translate_texts(
     models = tuple(found.model for found in detected if found.model is not None)
     if not models:
         return done
+    options = search_options(services.settings, models, {}, is_greedy=greedy)
+    beam_size = max(options.beam_size, num_alternatives + 1)
+    options = replace(options, beam_size=beam_size, num_hypotheses=num_alternatives + 1)
     job = Job(
         tuple(texts[index] for index in todo),
         models[0],

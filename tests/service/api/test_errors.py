@@ -5,7 +5,7 @@ from fastapi.exceptions import RequestValidationError
 
 from service.api import errors
 from service.engine import errors as engine_errors
-from service.translator import UnknownLanguagePair
+from service.routing import UnknownLanguagePair
 
 
 def every_subclass(base):

@@ -1,5 +1,6 @@
 import asyncio
 import json
+import time
 from dataclasses import replace
 
 import pytest
@@ -431,7 +432,7 @@ def test_a_body_over_the_limit_is_refused_by_what_comes(make_client):
     [
         ({"source": "de"}, "source", ["en", "fr"]),
         ({"target": "it"}, "target", ["de", "en", "fr"]),
-        ({"source": "fr", "target": "de"}, "target", ["en"]),
+        ({"source": "fr", "target": "it"}, "target", ["de", "en"]),
     ],
 )
 def test_an_unknown_pair_is_refused_with_the_codes_there_are(make_client, engine, body, field, allowed):
@@ -698,3 +699,142 @@ def test_detection_has_the_limits_of_a_translation(make_client):
     client = make_client(max_texts=2, max_text_bytes=20)
     problem(detect(client, text=["a", "b", "c"]), 413, "too-many-texts")
     problem(detect(client, text="a" * 21), 413, "text-too-large")
+
+
+# --- two models, several targets, advice ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def german(engine):
+    """German to English, and English to French or Spanish, which its makers advise to search with a beam of 6."""
+    engine.model_infos = (
+        replace(FAKE_MODEL, name="de-en", source_language="de", target_language="en"),
+        replace(
+            FAKE_MODEL,
+            name="en-many",
+            target_languages=("fr", "es"),
+            advised_decoding={"beam_size": 6, "length_penalty": 0.5},
+        ),
+    )
+
+
+def test_a_pair_that_two_models_translate_goes_through_the_language_between(german, client, engine):
+    answer = post(client, text=["Hallo. Welt!\n", "🙂"], source="de", target="fr").json()
+    assert answer["via"] == {
+        "language": "en",
+        "models": [{"name": "de-en", "revision": "fake"}, {"name": "en-many", "revision": "fake"}],
+    }
+    assert "model" not in answer
+    assert (answer["source"], answer["target"]) == ("de", "fr")
+    assert [request.model for request in engine.requests] == ["de-en", "en-many"]
+    assert answer["translations"][0]["text"] == answer["translations"][0]["via_text"] == "HALLO. WELT!\n"
+    assert answer["translations"][1]["text"] == "🙂"
+    tokens = sum(len(sequence.source_ids) for request in engine.requests for sequence in request.sequences)
+    assert answer["usage"]["source_tokens"] == tokens
+    assert answer["timings"]["decode_seconds"] == 0.006
+
+
+def test_the_text_between_is_what_the_second_model_reads(german, client, engine):
+    engine.translate = lambda ids: (*(token_id + 1 for token_id in ids[:-1]), ids[-1])  # "a" becomes "b"
+    (item,) = post(client, text="abcde fgh", source="de", target="fr").json()["translations"]
+    assert (item["via_text"], item["text"]) == ("bcdef!ghi", 'cdefg"hij')
+
+
+def test_alternatives_are_those_of_the_second_step(german, client, engine):
+    def ranked(sequence):
+        result = type(engine)._result(engine, sequence)
+        letters = "xy" if engine.requests[-1].model == "en-many" else "pq"
+        return replace(
+            result,
+            hypotheses=tuple(Hypothesis((FIRST_ID + ord(each), 3), "stop", (-1, -1), -2.0, -1.0) for each in letters),
+        )
+
+    engine._result = ranked
+    (item,) = post(client, text="a", source="de", target="fr", decoding={"beam_size": 2, "num_hypotheses": 2}).json()[
+        "translations"
+    ]
+    assert (item["via_text"], item["text"], item["alternatives"]) == ("p", "x", ["y"])
+
+
+def test_a_way_through_a_language_streams_its_last_step(german, client):
+    events = events_of(post(client, text="Hallo. Welt.", source="de", target="fr", stream=True))
+    written = {data["segment"]: data["text"] for name, data in events if name == "segment"}
+    assert written == {0: "HALLO.", 1: "WELT."}
+    assert events[-1][1]["via"]["language"] == "en"
+    assert events[-1][1]["translations"][0]["via_text"] == "HALLO. WELT."
+
+
+@pytest.mark.parametrize("body", [{"attention": {}}, {"return": ["alignment"]}])
+def test_the_inside_of_two_models_is_not_shown_as_one(german, client, body):
+    found = fault(post(client, text="a", source="de", target="fr", **body))
+    assert found["field"] == "target"
+    assert "via en" in found["allowed"]
+
+
+def test_markup_takes_no_way_through_a_language(german, client):
+    response = post(client, text="<p>Hallo</p>", source="de", target="fr", format="html")
+    assert fault(response, "unknown-language-pair")["allowed"] == ["en"]
+
+
+def test_models_say_their_targets_and_the_ways_there_are(german, client):
+    answer = client.get("/v1/models").json()
+    assert [info.get("targets") for info in answer["models"]] == [None, ["fr", "es"]]
+    assert answer["routes"] == [
+        {"source": "de", "target": target, "via": "en", "models": ["de-en", "en-many"]} for target in ("fr", "es")
+    ]
+
+
+def test_the_target_of_a_model_with_several_is_the_one_asked_for(german, client):
+    assert post(client, text="a", source="en", target="es").json()["target"] == "es"
+    assert post(client, text="a", source="en").json()["target"] == "fr"
+
+
+@pytest.mark.parametrize(
+    ("body", "beam_size", "length_penalty"),
+    [
+        ({}, 6, 0.5),
+        ({"decoding": {"beam_size": 2}}, 2, 0.5),
+        ({"decoding": {"length_penalty": 1.5}}, 6, 1.5),
+        ({"decoding": {"temperature": 1}}, 1, 0.5),
+        ({"stream": True}, 1, 0.5),
+    ],
+)
+def test_a_model_is_searched_as_its_makers_advise_unless_the_request_says(
+    german, client, engine, body, beam_size, length_penalty
+):
+    client.post("/v1/translate", json={"text": "a", "source": "en"} | body)
+    options = engine.requests[0].sequences[0].options
+    assert (options.beam_size, options.length_penalty) == (beam_size, length_penalty)
+
+
+def test_the_operator_s_beam_wins_over_advice(german, make_client, engine):
+    post(make_client(default_beam_size=2), text="a", source="en")
+    options = engine.requests[0].sequences[0].options
+    assert (options.beam_size, options.length_penalty) == (2, 0.5)
+
+
+def test_advice_counts_only_where_all_steps_have_the_same(german, client, engine):
+    post(client, text="a", source="de", target="fr")
+    assert [request.sequences[0].options.beam_size for request in engine.requests] == [4, 4]
+
+
+# --- deadlines in a header --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("header", "body", "seconds"),
+    [("5", {}, 5), ("2.5", {"deadline_seconds": 9}, 2.5), ("9", {"deadline_seconds": 2.5}, 2.5), (None, {}, 60)],
+)
+def test_the_shortest_of_header_and_body_counts(client, engine, header, body, seconds):
+    headers = {} if header is None else {"X-Request-Timeout": header}
+    started = time.monotonic()
+    client.post("/v1/translate", json={"text": "a"} | body, headers=headers)
+    assert engine.requests[0].deadline - started == pytest.approx(seconds, abs=1)
+
+
+@pytest.mark.parametrize("header", ["0", "-1", "61", "soon", "", "1e1", "nan", "5 s", "9" * 5_000])
+def test_a_header_that_is_no_time_is_refused(client, header):
+    response = client.post("/v1/translate", json={"text": "a"}, headers={"X-Request-Timeout": header})
+    found = fault(response)
+    assert (found["field"], found["allowed"]) == ("X-Request-Timeout", "a number above 0 and at most 60")
+    assert len(response.content) < 1_000

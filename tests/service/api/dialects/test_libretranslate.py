@@ -95,19 +95,24 @@ def test_what_is_wrong_is_said_in_libretranslate_s_shape(client, change, message
 
 
 def test_a_pair_that_is_missing_between_known_languages_is_named_in_words(engine, make_client):
-    other = type(FAKE_MODEL)(
-        **{name: getattr(FAKE_MODEL, name) for name in FAKE_MODEL.__dataclass_fields__}
-        | {"name": "de-en", "source_language": "de", "target_language": "en"}
+    fields = {name: getattr(FAKE_MODEL, name) for name in FAKE_MODEL.__dataclass_fields__}
+    pairs = (("de", "en"), ("es", "it"))
+    engine.model_infos = (
+        FAKE_MODEL,
+        *(
+            type(FAKE_MODEL)(**fields | {"name": source, "source_language": source, "target_language": target})
+            for source, target in pairs
+        ),
     )
-    engine.model_infos = (FAKE_MODEL, other)
     client = make_client()
-    message = error_of(client.post("/translate", json=HELLO | {"source": "de"}))
-    assert message == "French (fr) is not available as a target language from German (de); there is: de-en, en-fr"
-    assert client.get("/languages").json() == [
-        {"code": "de", "name": "German", "targets": ["en"]},
-        {"code": "en", "name": "English", "targets": ["fr"]},
-        {"code": "fr", "name": "French", "targets": []},
-    ]
+    message = error_of(client.post("/translate", json=HELLO | {"source": "de", "target": "it"}))
+    assert message.startswith("Italian (it) is not available as a target language from German (de); there is: ")
+    assert message.endswith("de-en, de-fr, en-fr, es-it")
+    assert client.post("/translate", json=HELLO | {"source": "de"}).json() == {"translatedText": "HELLO."}
+    assert {each["code"]: each["targets"] for each in client.get("/languages").json()} == {
+        **{"de": ["en", "fr"], "en": ["fr"], "es": ["it"]},
+        **{"fr": [], "it": []},
+    }
 
 
 def test_two_models_of_one_pair_are_no_obstacle(engine, make_client):
