@@ -1,6 +1,6 @@
 """Ours, CTranslate2 and Hugging Face on the same random weights, token ids and fixed output lengths, in one run.
 
-    python -m loadtests.peers.decode_speed            # everything, about 15 minutes on two cores
+    python -m loadtests.peers.decode_speed            # everything, under five minutes on two idle cores
     python -m loadtests.peers.decode_speed --work "1 greedy" --work "8 greedy" --rounds 7
 
 Terms: a *work* is a number of sentences with their lengths and a beam; a *configuration* is one way to run a
@@ -9,6 +9,14 @@ so that a slow minute of the machine hits all alike; a figure is the median over
 rounds' ratios. Equal minimum and maximum lengths fix the work: random weights would end anywhere. Times include the
 encoder, and for ours the whole engine: queue, scheduler, thread and event loop. Weights are random, so nothing is
 said about quality here. Run it on an idle machine.
+
+The rivals get their best. CTranslate2 takes one output length a call, and a call is what it batches: so `256 mixed`
+has only 8 output lengths, of 32 sentences each, and those are sentences of like lengths, as its own documentation
+advises. All calls are made at once (`asynchronous`), and several workers share them. A configuration that in a work's
+first round, which does not count otherwise, takes over 2.5 times as long as the best is not run again, and that round
+is its figure.
+
+Peak memory is that of a process of its own for each system, which loads the model and does `32 greedy` twice.
 """
 
 from __future__ import annotations
@@ -21,6 +29,7 @@ import os
 import platform
 import random
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -28,8 +37,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+OURS = "ours int8"
 VOCAB_SIZE = 59_514
-_PAUSE_SECONDS = 0.3  # OpenMP threads of the system before spin on for up to 200 ms
+_PAUSE_SECONDS = 0.25  # OpenMP threads of the system before spin on for up to 200 ms
+_HOPELESS = 2.5
+_ROUNDS, _ROUNDS_OF_LONG_WORKS, _LONG_WORK_TOKENS = 5, 3, 2_000
+_KV_CACHE_BYTES = 1024**3
 
 
 @dataclass(frozen=True)
@@ -54,16 +67,27 @@ class Work:
 
 def works() -> list[Work]:
     """The works of the table in docs/experiments.md."""
-    generator = random.Random(7)
-    mixed = tuple((source, source + 4) for source in (generator.randint(4, 64) for _ in range(256)))
     return [
         Work("1 greedy", ((24, 32),)),
         Work("8 greedy", ((24, 32),) * 8),
         Work("32 greedy", ((24, 32),) * 32),
-        Work("256 mixed", mixed),
+        Work("256 mixed", mixed_lengths(256, 8)),
         Work("1 beam 4", ((24, 32),), beam_size=4),
         Work("32 beam 4", ((24, 32),) * 32, beam_size=4),
     ]
+
+
+def mixed_lengths(count: int, num_targets: int) -> tuple[tuple[int, int], ...]:
+    """Sources of 4 to 64 tokens, any of them as likely, in a random order; few different target lengths.
+
+    By length, sources fall in equal groups; the targets of a group are all as long as its middle source and 4 more.
+    """
+    generator = random.Random(7)
+    sources = sorted(generator.randint(4, 64) for _ in range(count))
+    size = count // num_targets
+    lengths = [(source, sources[place // size * size + size // 2] + 4) for place, source in enumerate(sources)]
+    generator.shuffle(lengths)
+    return tuple(lengths)
 
 
 def sources_of(work: Work) -> list[list[int]]:
@@ -130,7 +154,7 @@ class Ours:
         checkpoint = load_checkpoint(checkpoint_folder)
         if precision == "int8":
             checkpoint.model.quantize()
-        limits = EngineLimits(max_rows=256, kv_cache_bytes=4 * 1024**3, max_encode_tokens_per_step=2_048)
+        limits = EngineLimits(max_rows=256, kv_cache_bytes=_KV_CACHE_BYTES, max_encode_tokens_per_step=2_048)
         self._engine = AsyncEngine(lambda: Runner([checkpoint], limits, threads), limits)
         self._loop = asyncio.new_event_loop()
         self._loop.run_until_complete(self._engine.start())
@@ -224,77 +248,129 @@ class HuggingFace:
         """Nothing to stop."""
 
 
-def configurations(folder: Path, hf: Path, threads: int, systems: list[str]) -> dict[str, Callable[[], Any]]:
+def configurations(folder: Path, hf: Path, threads: int) -> dict[str, Callable[[], Any]]:
     """Every way to run every system, by name; each starts when called."""
-    found: dict[str, Callable[[], Any]] = {}
-    if "ours" in systems:
-        found["ours int8"] = lambda: Ours(folder, hf, "int8", threads)
-        found["ours float32"] = lambda: Ours(folder, hf, "float32", threads)
-    if "ctranslate2" in systems:
-        for compute_type in ("int8", "int8_float32", "float32"):
-            found[f"ct2 {compute_type} 1x{threads}"] = lambda kind=compute_type: CTranslate2(
-                folder, hf, kind, 1, threads, 64
+    found: dict[str, Callable[[], Any]] = {
+        "ours int8": lambda: Ours(folder, hf, "int8", threads),
+        "ours float32": lambda: Ours(folder, hf, "float32", threads),
+        "hf float32": lambda: HuggingFace(hf, threads),
+    }
+    for compute_type in ("int8", "int8_float32", "float32"):
+        for workers, per_worker in dict.fromkeys([(1, threads), (threads, 1)]):
+            found[f"ct2 {compute_type} {workers}x{per_worker}"] = (
+                lambda kind=compute_type, workers=workers, per_worker=per_worker: CTranslate2(
+                    folder, hf, kind, workers, per_worker, 64
+                )
             )
-            found[f"ct2 {compute_type} {threads}x1"] = lambda kind=compute_type: CTranslate2(
-                folder, hf, kind, threads, 1, 64
-            )
-    if "huggingface" in systems:
-        found["hf float32"] = lambda: HuggingFace(hf, threads)
     return found
 
 
 def measure(systems: dict[str, Any], work: Work, rounds: int) -> dict[str, list[float]]:
-    """Seconds of each round of each configuration; one round before does not count."""
+    """Seconds of each round of each configuration; of a hopeless one those of the first, which else does not count."""
     sources = sources_of(work)
-    seconds: dict[str, list[float]] = {name: [] for name in systems}
-    for number in range(rounds + 1):
-        for name, system in systems.items():
-            if name.startswith("hf") and number > 2:
-                continue  # several times slower than the rest: two rounds tell enough
-            time.sleep(_PAUSE_SECONDS)
-            begin = time.perf_counter()
-            system.run(work, sources)
-            if number:
-                seconds[name].append(time.perf_counter() - begin)
+
+    def run(name: str) -> float:
+        time.sleep(_PAUSE_SECONDS)
+        begin = time.perf_counter()
+        systems[name].run(work, sources)
+        return time.perf_counter() - begin
+
+    first = {name: run(name) for name in systems}
+    limit = _HOPELESS * min(first.values())
+    contenders = [name for name in systems if first[name] <= limit or name == OURS]
+    seconds: dict[str, list[float]] = {name: [] if name in contenders else [first[name]] for name in systems}
+    for _ in range(rounds):
+        for name in contenders:
+            seconds[name].append(run(name))
     return seconds
+
+
+def compare(work: Work, seconds: dict[str, list[float]]) -> dict[str, Any]:
+    """Print and return the speeds of a work, and ours against the best of each rival."""
+    speeds = {name: work.target_tokens / statistics.median(times) for name, times in seconds.items()}
+    line = "  ".join(f"{name} {speed:,.0f}" for name, speed in sorted(speeds.items(), key=lambda item: -item[1]))
+    sys.stdout.write(f"{work.name} (target tok/s): {line}\n")
+    result: dict[str, Any] = {"speeds": speeds, "rounds": {name: len(times) for name, times in seconds.items()}}
+    for rival in ("ct2", "hf"):
+        known = [name for name in speeds if name.startswith(rival)]
+        if known and OURS in speeds:
+            best = max(known, key=lambda name: speeds[name])
+            if len(seconds[best]) == len(seconds[OURS]):
+                pairs = zip(seconds[OURS], seconds[best], strict=True)
+                ratio = statistics.median(theirs / mine for mine, theirs in pairs)
+            else:
+                ratio = speeds[OURS] / speeds[best]
+            sys.stdout.write(f"    {OURS} against {best}: {ratio:.2f}x\n")
+            result[rival] = {"best": best, "ratio": ratio}
+    sys.stdout.flush()
+    return result
+
+
+def measure_memory(names: list[str], arguments: argparse.Namespace) -> dict[str, int]:
+    """Peak memory in bytes of each configuration, in a process of its own."""
+    command = [sys.executable, "-m", "loadtests.peers.decode_speed", "--folder", str(arguments.folder)]
+    command += ["--threads", str(arguments.threads), "--memory-of"]
+    found = {}
+    for name in names:
+        output = subprocess.run([*command, name], check=True, capture_output=True, text=True).stdout
+        found[name] = int(output.split()[-1])
+        against = f" ({found[OURS] / found[name]:.2f} times as much for {OURS})" if OURS in found else ""
+        sys.stdout.write(f"peak memory: {name} {found[name] / 2**20:,.0f} MiB{against}\n")
+    return found
+
+
+def run_for_memory(start: Callable[[], Any]) -> None:
+    """In the process of its own: work, and print the peak."""
+    from loadtests.servers import peak_memory_bytes
+
+    system = start()
+    work = works()[2]
+    for _ in range(2):
+        system.run(work, sources_of(work))
+    sys.stdout.write(f"{peak_memory_bytes() or 0}\n")
+    system.close()
 
 
 def main() -> None:
     """Measure, print a table and one line of JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", action="append", help="only these works (may be repeated)")
-    parser.add_argument("--system", action="append", choices=["ours", "ctranslate2", "huggingface"])
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--system", action="append", help="only configurations whose names begin so (may be repeated)")
+    parser.add_argument("--all", action="store_true", help="ours in float32 too, and Hugging Face in every work")
+    parser.add_argument(
+        "--rounds", type=int, help=f"default: {_ROUNDS}, {_ROUNDS_OF_LONG_WORKS} where a work has many tokens"
+    )
+    parser.add_argument("--no-memory", action="store_true", help="do not measure peak memory")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--folder", type=Path, default=Path("runs/peers"))
+    parser.add_argument("--memory-of", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    hf = make_checkpoint(arguments.folder)
-    starters = configurations(
-        arguments.folder, hf, arguments.threads, arguments.system or ["ours", "ctranslate2", "huggingface"]
-    )
-    systems = {}
-    for name, start in starters.items():
-        systems[name] = start()
+    starters = configurations(arguments.folder, make_checkpoint(arguments.folder), arguments.threads)
+    if arguments.memory_of:
+        run_for_memory(starters[arguments.memory_of])
+        return
+    wanted = tuple(arguments.system or ["ours" if arguments.all else OURS, "ct2", "hf"])
+    systems = {name: start() for name, start in starters.items() if name.startswith(wanted)}
     gc.collect()
     report: dict[str, Any] = {"machine": platform.processor() or platform.machine(), "threads": arguments.threads}
     for work in works():
         if arguments.work and work.name not in arguments.work:
             continue
-        seconds = measure(systems, work, arguments.rounds)
-        speeds = {name: work.target_tokens / statistics.median(times) for name, times in seconds.items() if times}
-        line = "  ".join(f"{name} {speed:,.0f}" for name, speed in sorted(speeds.items(), key=lambda item: -item[1]))
-        sys.stdout.write(f"{work.name} (target tok/s): {line}\n")
-        rivals = [name for name in speeds if name.startswith("ct2")]
-        if rivals and "ours int8" in speeds:
-            best = max(rivals, key=lambda name: speeds[name])
-            ratio = statistics.median(
-                theirs / mine for mine, theirs in zip(seconds["ours int8"], seconds[best], strict=True)
-            )
-            sys.stdout.write(f"    ours int8 against {best}: {ratio:.2f}x\n")
-            report[work.name] = {"speeds": speeds, "rival": best, "ratio": ratio}
-        sys.stdout.flush()
+        is_long = work.target_tokens * work.beam_size > _LONG_WORK_TOKENS
+        rounds = arguments.rounds or (_ROUNDS_OF_LONG_WORKS if is_long else _ROUNDS)
+        # Hugging Face is far behind, and each of its rounds here would take as long as all others together.
+        chosen = {
+            name: system
+            for name, system in systems.items()
+            if arguments.all or not is_long or not name.startswith(("hf", "ct2 float32"))
+        }
+        report[work.name] = compare(work, measure(chosen, work, rounds))
     for system in systems.values():
         system.close()
+    if not arguments.no_memory:
+        asked = [OURS, f"ct2 int8 1x{arguments.threads}", f"ct2 int8 {arguments.threads}x1", "hf float32"]
+        names = [name for name in dict.fromkeys(asked) if name in systems]
+        report["peak_memory_bytes"] = measure_memory(names, arguments)
     sys.stdout.write(json.dumps(report) + "\n")
 
 
