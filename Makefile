@@ -18,7 +18,7 @@ PYTHON_CANDIDATES := python3.13 python3.12 python3.11 python3
 # that name for the machine's own.
 HOST = 127.0.0.1
 PORT ?= 8000
-# Anything else for `gossamer serve`, or for pytest.
+# Anything else for `gossamer serve`, for pytest, or for loadtests.run.
 ARGS =
 
 .DEFAULT_GOAL := help
@@ -35,6 +35,10 @@ serve: $(VENV)/.runtime ## Serve the bundled model (HOST=127.0.0.1 PORT=8000 ARG
 .PHONY: test
 test: $(VENV)/.dev ## Run the tests (ARGS= for pytest)
 	$(BIN)/python -m pytest $(ARGS)
+
+.PHONY: load
+load: $(VENV)/.load ## Load a server of its own with all kinds of requests (ARGS=--web for Locust's page)
+	$(BIN)/python -m loadtests.run $(ARGS)
 
 .PHONY: check
 check: $(VENV)/.dev ## Check format, lint, types and the direction of imports
@@ -60,6 +64,11 @@ $(VENV)/.runtime: $(BUILD) | $(BIN)/python
 $(VENV)/.dev: $(BUILD) | $(BIN)/python
 	@echo "Installing into $(VENV): a minute or two the first time"
 	$(BIN)/python -m pip install --quiet -c $(LOCK) -e '.[dev]'
+	@touch $(VENV)/.runtime $@
+
+$(VENV)/.load: $(BUILD) | $(BIN)/python
+	@echo "Installing into $(VENV): a minute or two the first time"
+	$(BIN)/python -m pip install --quiet -c $(LOCK) -e '.[load]'
 	@touch $(VENV)/.runtime $@
 
 # A candidate counts only if it runs: version managers leave commands on the PATH that merely print an error.
