@@ -24,7 +24,7 @@ import urllib.request
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-_SENTENCES = (
+SENTENCES = (
     "The old man went down to the river to catch a fish.",
     "Could you tell me where the train station is, please?",
     "I have never seen such a beautiful garden in my life.",
@@ -95,13 +95,13 @@ def _repeated_word(rng: random.Random) -> str:
 
 
 def _repeated_phrase(rng: random.Random) -> str:
-    words = rng.choice(_SENTENCES).split()
+    words = rng.choice(SENTENCES).split()
     start = rng.randrange(len(words) - 3)
     return " ".join(words[start : start + 3] * rng.randint(2, 20))
 
 
 def _typos(rng: random.Random) -> str:
-    chars = list(rng.choice(_SENTENCES))
+    chars = list(rng.choice(SENTENCES))
     for _ in range(rng.randint(3, 15)):
         place = rng.randrange(len(chars))
         chars[place] = rng.choice(("", chars[place] * 2, rng.choice("abcdefghij"), chars[place].swapcase()))
@@ -109,21 +109,21 @@ def _typos(rng: random.Random) -> str:
 
 
 def _without_vowels(rng: random.Random) -> str:
-    return re.sub("[aeiou]", "", rng.choice(_SENTENCES))
+    return re.sub("[aeiou]", "", rng.choice(SENTENCES))
 
 
 def _capitals(rng: random.Random) -> str:
-    return "".join(char.upper() if rng.random() < 0.6 else char for char in rng.choice(_SENTENCES))
+    return "".join(char.upper() if rng.random() < 0.6 else char for char in rng.choice(SENTENCES))
 
 
 def _cut(rng: random.Random) -> str:
-    sentence = rng.choice(_SENTENCES)
+    sentence = rng.choice(SENTENCES)
     start = rng.randrange(len(sentence) - 4)
     return sentence[start : start + rng.randint(3, 25)].strip()
 
 
 def _run_together(rng: random.Random) -> str:
-    return rng.choice(_SENTENCES).replace(" ", "" if rng.random() < 0.5 else "_")
+    return rng.choice(SENTENCES).replace(" ", "" if rng.random() < 0.5 else "_")
 
 
 def _signs(rng: random.Random) -> str:
@@ -139,7 +139,7 @@ def _one_script(rng: random.Random) -> str:
 
 
 def _mixed_scripts(rng: random.Random) -> str:
-    words = rng.choice(_SENTENCES).split()
+    words = rng.choice(SENTENCES).split()
     for _ in range(rng.randint(1, 4)):
         words[rng.randrange(len(words))] = _letters(rng, rng.choice(_SCRIPTS))
     return " ".join(words)
@@ -163,18 +163,18 @@ def _code(rng: random.Random) -> str:
 
 
 def _emoji(rng: random.Random) -> str:
-    words = rng.choice(_SENTENCES).split()
+    words = rng.choice(SENTENCES).split()
     for _ in range(rng.randint(1, 6)):
         words.insert(rng.randrange(len(words)), rng.choice("🎉😂🔥❤👍🏽🇫🇷✨") * rng.randint(1, 4))
     return " ".join(words)
 
 
 def _stretched(rng: random.Random) -> str:
-    return "".join(char * (rng.randint(2, 9) if rng.random() < 0.1 else 1) for char in rng.choice(_SENTENCES))
+    return "".join(char * (rng.randint(2, 9) if rng.random() < 0.1 else 1) for char in rng.choice(SENTENCES))
 
 
 def _shuffled(rng: random.Random) -> str:
-    words = " ".join(rng.sample(_SENTENCES, 2)).split()
+    words = " ".join(rng.sample(SENTENCES, 2)).split()
     rng.shuffle(words)
     return " ".join(words)
 

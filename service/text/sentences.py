@@ -31,7 +31,7 @@ _TITLE = re.compile(
 )
 # The sentence goes on only if a number, or a small letter, follows.
 _ABBREVIATION = re.compile(
-    r"(?:^|[\s(\[\"'«])(?:Apt|apt|App|app|Art|art|approx|ca|cf|Ch|ch|Chap|chap|Ed|ed|Eds|eds|est|etc|Ext|ext|Fig|fig"
+    r"(?:^|[\s(\[\"'«])(?:Apt|apt|App|app|Approx|approx|Art|art|ca|cf|Ch|ch|Chap|chap|Ed|ed|Eds|eds|est|etc|Ext|ext|Fig|fig"
     r"|Figs|figs|incl|max|Max|min|Min|No|no|Nos|nos|Nr|p|pp|Pp|Par|par|Sec|sec|Sect|sect|St|Ste|tel|Tel|vol|Vol|vols|Vols|vs)"
     r"\.\s*\Z"
 )

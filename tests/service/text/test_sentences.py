@@ -5,6 +5,7 @@ import sentencex
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from loadtests.quality.splitters import CASES
 from service.text.sentences import MAX_CHUNK_CHARACTERS, sentence_spans
 
 
@@ -147,3 +148,9 @@ def test_spans_cover_any_line(line, language):
     spans = sentence_spans(line, language)
     assert "".join(line[start:end] for start, end in spans) == line
     assert all(start < end for start, end in spans)
+
+
+def test_hard_cases_are_split_better_than_by_any_library():
+    """docs/experiments.md has what the libraries do: at best 33 of the 40."""
+    right = [case for case in CASES if [text.strip() for text in split(" ".join(case))] == list(case)]
+    assert len(right) >= 37
