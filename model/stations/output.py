@@ -192,7 +192,7 @@ def loss(tracer: Tracer, label_smoothing: float = 0.0, hypothesis_log_prob: floa
             "padding_unseen",
             "In a batch with padding every token costs the same",
             difference(padded, score.nats),
-            by_another_path(tracer, 1e-4, score.nats),
+            by_another_path(tracer, 1e-4, logits),  # of which nats are differences
         ),
     ]
     if hypothesis_log_prob is not None:

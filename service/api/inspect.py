@@ -418,18 +418,21 @@ def _negotiate(request: Request, offered: Mapping[str, T]) -> T:
         NotAcceptable: None of them.
     """
     header = request.headers.get("accept", "*/*") or "*/*"
-    ranges = []
+    ranges: dict[str, tuple[float, int]] = {}
     for place, part in enumerate(header.split(",")):
         name, *parameters = (item.strip().lower() for item in part.split(";"))
         quality = next((_quality(item[2:]) for item in parameters if item.startswith("q=")), 1.0)
-        ranges.append((quality, place, name))
-    for quality, _, name in sorted(ranges, key=lambda item: (-item[0], item[1])):
-        if quality <= 0:
-            continue
-        for media_type, format_ in offered.items():
-            if name in (media_type, "*/*", media_type.partition("/")[0] + "/*"):
-                return format_
-    raise NotAcceptable(header, list(offered))
+        ranges.setdefault(name, (quality, -place))
+    liked: dict[T, tuple[float, int]] = {}
+    for media_type, format_ in offered.items():
+        # The most exact range counts (RFC 9110, section 12.5.1).
+        names = (media_type, media_type.partition("/")[0] + "/*", "*/*")
+        quality, order = next((ranges[name] for name in names if name in ranges), (0.0, 0))
+        if quality > 0:
+            liked[format_] = max((quality, order), liked.get(format_, (0.0, 0)))
+    if not liked:
+        raise NotAcceptable(header, list(offered))
+    return max(liked, key=lambda format_: liked[format_])  # of equals the first offered
 
 
 def _quality(value: str) -> float:

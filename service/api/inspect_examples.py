@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
+
+import orjson
+
+from service.inspection.maps import MEDIA_TYPES
 
 _TEXT = "The plant needs more sunlight."
 
@@ -91,9 +96,25 @@ NEXT: dict[str, Any] = {
     "first": {"summary": "The first token", "value": {"text": _TEXT, "num_candidates": 5}},
 }
 
-MODEL_ANSWER: dict[str, Any] = {}
-ATTENTION_ANSWER: dict[str, Any] = {}
-ALIGNMENT_ANSWER: dict[str, Any] = {}
-TRACE_ANSWER: dict[str, Any] = {}
-SCORE_ANSWER: dict[str, Any] = {}
-NEXT_ANSWER: dict[str, Any] = {}
+
+def _answers() -> dict[str, Any]:
+    found: dict[str, Any] = orjson.loads(Path(__file__).with_suffix(".json").read_bytes())
+    return found
+
+
+def _answer(name: str) -> dict[str, Any]:
+    """What OpenAPI says of status 200."""
+    return {"content": {"application/json": {"example": _ANSWERS[name]}}}
+
+
+_ANSWERS = _answers()
+"""Answers of the bundled model to the first example of each path, shortened: lists to their first items."""
+
+MODEL_ANSWER = _answer("model")
+ATTENTION_ANSWER = _answer("attention")
+ATTENTION_ANSWER["content"] |= {media_type: {} for name, media_type in MEDIA_TYPES.items() if name != "json"}
+ALIGNMENT_ANSWER = _answer("alignment")
+TRACE_ANSWER = _answer("trace")
+TRACE_ANSWER["content"] |= {MEDIA_TYPES["safetensors"]: {}, "application/x-npz": {}}
+SCORE_ANSWER = _answer("score")
+NEXT_ANSWER = _answer("next")

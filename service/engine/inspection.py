@@ -1,9 +1,8 @@
 """Looking inside, as the rest of the server sees it: who replays, on which thread, and how many may wait.
 
 A replay reads a chosen source and target once more through the weights that serve. It never runs in the engine's
-thread but in one of its own, on one core; and while sequences are being decoded it rests after each piece of work for
-longer than the piece took, so that translations go first. One replay runs at a time; a few may wait, and more are
-refused at once.
+thread but in one of its own, on one core; and before each piece of work it waits, for a while, until no sequence is
+being decoded, so that translations go first. One replay runs at a time; a few may wait, and more are refused at once.
 
 Threads of a low priority would not do: one that holds Python's lock and is not given a core keeps the engine waiting.
 
@@ -34,11 +33,11 @@ T = TypeVar("T")
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
 
-REST_RATIO = 2.0
-"""How long a replay rests beside running sequences, for each second of its work."""
-
 MAX_REST_SECONDS = 0.5
-"""The longest rest."""
+"""How long a piece of a replay waits for the engine to have nothing to do; a busy engine would keep it out for ever."""
+
+_LOOK_SECONDS = 0.005
+"""How often it looks."""
 
 SPEED_MEMORY = 0.8
 """How much of the measured duration stays from one replay to the next."""
@@ -251,7 +250,7 @@ class Replayer(Protocol):
         """Called once in each thread that replays, before anything else there.
 
         Args:
-            rest: To be called after each piece of work in that thread; it may sleep.
+            rest: To be called between pieces of work in that thread; it may sleep.
         """
 
     def facts(self) -> Mapping[str, ModelFacts]:
@@ -311,8 +310,8 @@ class Aligner(Protocol):
 class Inspection:
     """The replaying threads: one for people who look, one for translations that need their alignment.
 
-    The first rests beside running sequences, and has a short queue. The second is part of translating: it does not
-    rest, is never too busy, and does not wait for people who look.
+    The first waits for gaps between translations, and has a short queue. The second is part of translating: it does not
+    wait, is never too busy, and does not wait for people who look.
 
     Args:
         max_waiting: Replays that may wait; more are refused with `InspectionBusy`.
@@ -329,7 +328,6 @@ class Inspection:
         self._max_waiting = max_waiting
         self._is_decoding = is_decoding
         self._clock = clock
-        self._rested_at = 0.0
         self._replayer: Replayer | None = None
         self._facts: Mapping[str, ModelFacts] = {}
         self._lookers = ThreadPoolExecutor(1, "gossamer-inspection", self._begin, (True,))
@@ -402,9 +400,9 @@ class Inspection:
 
     def _rest(self) -> None:
         """Called by the replaying thread alone."""
-        if self._is_decoding():
-            time.sleep(min(REST_RATIO * (self._clock() - self._rested_at), MAX_REST_SECONDS))
-        self._rested_at = self._clock()
+        waits_until = self._clock() + MAX_REST_SECONDS
+        while self._is_decoding() and self._clock() < waits_until and not self._is_closed:
+            time.sleep(_LOOK_SECONDS)
 
     def _opened(self) -> Replayer:
         if self._is_closed:
@@ -426,7 +424,8 @@ class Inspection:
             raise
 
     def _measured(self, work: Callable[[Replayer], T], replayer: Replayer) -> T:
-        started = self._rested_at = self._clock()
+        started = self._clock()
+        self._rest()
         try:
             return work(replayer)
         finally:

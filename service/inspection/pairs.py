@@ -424,7 +424,7 @@ def _spans_in(shown: str, text: TokenText, pieces: Sequence[Piece]) -> Sequence[
     offset = 0
     for piece in pieces:
         is_same_length = piece.span is None and len(piece.text) == piece.end - piece.start
-        for index in range(piece.start, piece.end):
+        for index in range(piece.start, min(piece.end, len(places))):
             first = offset + index - piece.start
             places[index] = (first, first + 1) if is_same_length else (offset, offset + len(piece.text))
         offset += len(piece.text)

@@ -5,6 +5,7 @@ import time
 import pytest
 
 from model.words import TokenText
+from service.engine import inspection as inspection_module
 from service.engine.errors import DeadlineExceeded, EngineStopping, InspectionBusy
 from service.engine.inspection import AlignmentPair, Inspection
 
@@ -77,25 +78,46 @@ def test_work_runs_in_one_thread_one_after_the_other(replayer):
     assert names.pop().startswith("gossamer-inspection")
 
 
-@pytest.mark.parametrize("is_decoding", [True, False])
-def test_beside_running_sequences_work_rests_for_longer_than_it_took(replayer, is_decoding):
+def test_each_piece_of_work_waits_for_a_gap_between_translations(replayer, monkeypatch):
+    monkeypatch.setattr(inspection_module, "MAX_REST_SECONDS", 60)
+    decoding = [True] * 4
+    looks = []
+
+    def is_decoding():
+        looks.append(threading.current_thread().name)
+        return decoding.pop() if decoding else False
+
     def look(_replayer):
-        time.sleep(0.02)
-        began = time.monotonic()
+        assert decoding == []  # the first piece waited
+        decoding.extend([True] * 3)
         replayer.rest()
-        return time.monotonic() - began
+        assert decoding == []  # so did the next
+        return "done"
 
     async def main():
-        inspection = Inspection(2, lambda: is_decoding)
+        inspection = Inspection(2, is_decoding)
         inspection.open(replayer)
-        rested = await inspection.run(look)
+        assert await inspection.run(look) == "done"
+        num_looks = len(looks)
+        decoding.extend([True] * 3)
         await inspection.align("en-fr", [])
-        replayer.rest()  # of the other thread, whose work a translation waits for: it never rests
+        replayer.rest()  # of the other thread, whose work a translation waits for
         await inspection.close()
-        return rested
+        return num_looks
 
-    rested = asyncio.run(main())
-    assert (rested >= 0.04) if is_decoding else (rested < 0.02)
+    assert asyncio.run(main()) == len(looks) == 4 + 1 + 3 + 1
+
+
+def test_a_busy_engine_keeps_no_replay_out_for_ever(replayer, monkeypatch):
+    monkeypatch.setattr(inspection_module, "MAX_REST_SECONDS", 0.02)
+
+    async def main():
+        inspection = Inspection(2, lambda: True)
+        inspection.open(replayer)
+        assert await inspection.run(lambda _: "done") == "done"
+        await inspection.close()
+
+    asyncio.run(main())
 
 
 def test_what_more_would_wait_is_refused_at_once_with_a_time(replayer):

@@ -16,7 +16,6 @@ from service.engine.replayer import ModelReplayer
 from service.engine.runner import Runner
 from service.settings import Settings
 from tests.data.make_tiny_checkpoint import FOLDER
-from tests.model.importers.marian_folders import make_model, write_folder
 from tests.model.tiny import tiny_model
 
 SHAPES = {
@@ -57,6 +56,8 @@ class Server:
 @pytest.fixture(scope="session")
 def folders(tmp_path_factory):
     """Checkpoints by the names of their models."""
+    from tests.model.importers.marian_folders import make_model, write_folder  # takes seconds to import
+
     root = tmp_path_factory.mktemp("models")
     tokenizer = FOLDER / "tokenizer.model"
     vocab_size = load_checkpoint(FOLDER).config.source_vocab_size
