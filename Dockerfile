@@ -48,8 +48,11 @@ RUN if [ "$WITH_MODEL" != yes ]; then rm -rf model/pretrained/*/; fi \
  && /gossamer/bin/pip install --no-deps . \
  && { [ "$(uname -m)" != x86_64 ] || ls /gossamer/lib/python3*/site-packages/model/native/libkernels.so*; } \
  && /gossamer/bin/pip uninstall -y -q pip setuptools \
- # Compiled now, because nothing can be written later; with hashes, so that the time of a file does not matter.
- && /usr/bin/env python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash /gossamer/lib \
+ # Compiled now, because nothing can be written later; with hashes, so that the time of a file does not matter. PyTorch
+ # has files for newer Pythons than ours, which are left as they are; ours must compile.
+ && { python3 -m compileall -qq --invalidation-mode unchecked-hash /gossamer/lib || true; } \
+ && cd /gossamer/lib/python3*/site-packages \
+ && python3 -m compileall -q --invalidation-mode unchecked-hash gossamer model service \
  && chmod -R a+rX /gossamer
 
 FROM ${BASE_IMAGE}

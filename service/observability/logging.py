@@ -15,6 +15,9 @@ from typing import Literal, TextIO
 request_id: ContextVar[str] = ContextVar("request_id", default="-")
 """The id of the request that is being served; `-` outside of any."""
 
+_MAX_FRAMES = 20
+"""Places of an exception that are told, the innermost ones: endless recursion is not to fill the disk."""
+
 _PLAIN_FIELDS = frozenset(logging.LogRecord("", 0, "", 0, "", (), None).__dict__) | {"message", "asctime", "request_id"}
 
 
@@ -47,7 +50,7 @@ def describe_exception(error: BaseException) -> str:
     parts = []
     cause: BaseException | None = error
     while cause is not None:
-        frames = traceback.extract_tb(cause.__traceback__)
+        frames = traceback.extract_tb(cause.__traceback__)[-_MAX_FRAMES:]
         places = " < ".join(f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in reversed(frames))
         parts.append(f"{type(cause).__name__} at {places or 'an unknown place'}")
         cause = cause.__cause__ or cause.__context__

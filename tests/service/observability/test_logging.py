@@ -75,3 +75,15 @@ def test_exceptions_are_described_by_type_and_place_only():
     assert "KeyError at test_logging.py:" in text
     assert "caused by ValueError at test_logging.py:" in text
     assert "inner" in text
+
+
+def test_an_endless_recursion_is_described_in_one_short_line():
+    def deeper():
+        deeper()
+
+    try:
+        deeper()
+    except RecursionError as error:
+        text = describe_exception(error)
+    assert text.startswith("RecursionError at ")
+    assert len(text) < 2_000
