@@ -117,4 +117,6 @@ def _stroke(path: str, colour: str, width: int) -> str:
 
 
 def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 10 else f"{value:g}" if value >= 0.001 else f"{value:.0e}"
+    if value >= 10:
+        return f"{value:,.0f}"
+    return f"{value:g}" if value == 0 or value >= 0.001 else f"{value:.0e}"

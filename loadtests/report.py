@@ -17,6 +17,8 @@ body { font: 16px/1.5 system-ui, sans-serif; max-width: 75rem; margin: 2rem auto
        color: #1a1a1a; background: #fff; }
 @media (prefers-color-scheme: dark) { body { color: #e6e6e6; background: #161616; } }
 .plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(28rem, 1fr)); gap: 1.5rem; }
+figure { margin: 0; }
+svg { width: 100%; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 td, th { padding: 0.15rem 0.7rem; text-align: right; border-bottom: 1px solid #8884; }
 td:first-child, th:first-child { text-align: left; }

@@ -232,10 +232,10 @@ async def measure(form: Form, arguments: argparse.Namespace) -> dict[str, Any]:
         watching = asyncio.create_task(watch(server, until, samples))
         mix = [texts.sentence(length) for length in lengths for _ in range(4) if length <= 256]
         random.Random(arguments.seed).shuffle(mix)
-        await measure_point(server, mix, 256, max(arguments.concurrency))
+        await measure_point(server, mix, min(256, max(lengths)), max(arguments.concurrency))
         until.set()
         await watching
-        for length in (16, 64, 128):
+        for length in (length for length in (16, 64, 128) if length <= max(lengths)):
             attention += await measure_attention(
                 server, [texts.sentence(length) for _ in range(arguments.repeat)], length
             )
