@@ -218,3 +218,9 @@ def test_rules_say_which_elements_are_what():
 def test_the_text_of_a_document_has_no_markup():
     document = "<title>One</title><p>Two <b>three</b> &amp; 4</p><script>no</script><img alt='five'><p>6</p>"
     assert read_html(document).text == "One\nTwo three & 4\nfive"
+
+
+def test_what_is_kept_alone_is_not_translated_and_no_text():
+    markup = read_html("<p><code>one two</code> 3</p><p>four <kbd>five</kbd></p>")
+    assert [unit.is_translatable for unit in markup.units] == [False, True]
+    assert markup.text == "four five"
