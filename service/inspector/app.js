@@ -168,13 +168,14 @@ function receive({ answer, tensors }, elapsed) {
   showSegments(answer);
   render();
   loadOther();
-  if (!state.forced && !state.prefix) {
-    comparePlain();
-  }
 }
 
 /** What /v1/translate says of the same text: station 1 compares. */
 async function comparePlain() {
+  if (plain !== null || !segment || state.forced || state.prefix) {
+    return;
+  }
+  plain = "";
   const body = { text: state.text, decoding: { beam_size: state.beam }, ...(state.model ? { model: state.model } : {}) };
   try {
     const answer = await ask("plain", "/v1/translate", body);
@@ -183,7 +184,7 @@ async function comparePlain() {
       panel.draw();
     }
   } catch {
-    plain = null;
+    plain = null; // asked again when the station is next shown
   }
 }
 
@@ -379,8 +380,19 @@ function clampState() {
   if (state.key !== null && state.key >= keys) { state.key = null; }
 }
 
+let lastView = null;
+
 function view() {
   const [l, hd] = [layer(), head()];
+  const same = [segment, state.kind, l, hd, state.grain];
+  if (lastView && same.every((value, i) => value === lastView.of[i])) {
+    return lastView.view;
+  }
+  lastView = { of: same, view: newView(l, hd) };
+  return lastView.view;
+}
+
+function newView(l, hd) {
   const map = segment.map(state.kind, l, hd, state.grain);
   const names = (axis) => segment.labels(state.kind, axis, state.grain);
   return { map, queries: names("query"), keys: names("key"), kind: state.kind, layer: l, head: hd, grain: state.grain, answer: segment.answer, segment: segment.segment, source: segment.answer.source, target: segment.answer.target };
@@ -409,7 +421,7 @@ const panel = new Panel(find("station"), {
   get segment() { return segment; },
   get colors() { return colors; },
   positionsShown: (kind) => Math.min(model.max_positions ?? Infinity, Math.max(64, kind === "encoder" ? segment.segment.source_tokens.length : segment.segment.rows.length)),
-  plainTranslation: () => (state.forced || state.prefix ? null : plain),
+  plainTranslation: () => plain,
   go: (number) => go(number),
   choose: (before, id) => set({ prefix: [...before, id], forced: "", query: before.length, key: null, segment: state.segment }, true),
   fail: problem,
@@ -450,7 +462,7 @@ function render() {
   drawMap(now);
   drawHeads();
   focus();
-  panel.show();
+  panel.show().then(() => state.station === 1 && comparePlain());
 }
 
 const viewOf = (one) => ({
@@ -638,6 +650,8 @@ function announce() {
   }
 }
 
+let pickerOf = null;
+
 function drawRow(now, on) {
   const box = find("row");
   if (!box.querySelector("h3")) {
@@ -654,9 +668,8 @@ function drawRow(now, on) {
   const name = (isColumn ? now.keys : now.queries)[index];
   find("row-title").replaceChildren(isColumn ? "Who looks at " : state.kind === "cross" ? "Writing " : "From ", h("b", { text: name.text }), isColumn ? "" : state.kind === "cross" ? ", it looks at" : name.predicts ? ` (next: ${name.predicts}) it looks at` : " it looks at");
   const picker = find("row-picker");
-  const key = JSON.stringify(now.queries);
-  if (picker.dataset.of !== key) {
-    picker.dataset.of = key;
+  if (pickerOf !== now.queries || !picker.firstChild) {
+    pickerOf = now.queries;
     picker.replaceChildren(...now.queries.map((label, i) => h("button", { type: "button", text: label.text, onclick: () => pick(i, null) })));
   }
   [...picker.children].forEach((button, i) => button.setAttribute("aria-pressed", String(!isColumn && i === index)));

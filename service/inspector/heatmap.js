@@ -185,13 +185,17 @@ export class Heatmap {
     this.table.querySelector('td[tabindex="0"]')?.focus({ preventScroll: !this.asTable });
   }
 
-  select(cell) {
+  /** `isPreview`: only the picture follows; the table waits for what is kept. */
+  select(cell, isPreview = false) {
     const moved = this.cell?.query !== cell?.query || this.cell?.key !== cell?.key;
     this.cell = cell;
     if (this.view && moved) {
       this.#drawCell();
+    }
+    if (this.view && !isPreview && (moved || this.isTableOld)) {
       this.#fillTable();
     }
+    this.isTableOld = isPreview && (moved || this.isTableOld);
   }
 
   #drawCell() {

@@ -12,7 +12,7 @@ import * as output from "./views-output.js";
  */
 export const STATIONS = [
   {
-    name: "route", title: "The route", whole: true, uses: [], view: inputs.route,
+    name: "route", title: "The route", uses: [], view: inputs.route,
     lead: (m) => `Your sentence passes ${m.num_encoder_layers} encoder layers once; each word of the translation then passes ${m.num_decoder_layers} decoder layers. Every stage takes the shape that the one before it gave.`,
     formula: "text → tokens → vectors → encoder → decoder → logits → next token",
     question: "Where does most of the time go? Open a stage to see its numbers.",

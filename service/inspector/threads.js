@@ -81,6 +81,9 @@ export class Threads {
       this.root.replaceChildren(this.base, this.over, this.keyLine, this.queryLine);
     }
     this.root.classList.remove("focused");
+    this.words = [...this.root.querySelectorAll(".word")].map((node) => ({
+      node, plain: node.className, side: node.dataset.side, index: Number(node.dataset.index), marks: "", number: "",
+    }));
     for (const node of new Set([this.keyLine, this.queryLine])) {
       this.#listen(node);
     }
@@ -289,9 +292,8 @@ export class Threads {
     const isLit = focus !== null && focus !== undefined;
     this.root.classList.toggle("focused", isLit);
     this.overContext.clearRect(0, 0, this.size.width, this.size.height);
-    const words = this.root.querySelectorAll(".word");
     if (!isLit) {
-      words.forEach((word) => word.classList.remove("lit", "chosen", "blocked"));
+      this.words.forEach((word) => this.#mark(word, "", ""));
       return;
     }
     const weights = focus.side === "query" ? row(map, focus.index) : Float32Array.from({ length: map.queries }, (_, q) => map.data[q * map.keys + focus.index]);
@@ -302,17 +304,27 @@ export class Threads {
       this.#stroke(this.overContext, [q, k], weights[i], 0.25 + 0.75 * Math.sqrt(weights[i]));
     }
     const numbered = this.#roomy(order.filter((i) => weights[i] >= 0.01).reverse(), isSelf || focus.side === "key" ? this.queryBoxes : this.keyBoxes);
-    words.forEach((word) => {
-      const index = Number(word.dataset.index);
-      const isOther = isSelf || word.dataset.side !== focus.side;
-      const isChosen = index === focus.index && (isSelf || word.dataset.side === focus.side);
+    this.words.forEach((word) => {
+      const { index, side } = word;
+      const isOther = isSelf || side !== focus.side;
+      const isChosen = index === focus.index && (isSelf || side === focus.side);
       const isLinked = isOther && weights[index] >= 0.01;
-      word.classList.toggle("chosen", isChosen);
-      word.classList.toggle("lit", isChosen || isLinked);
-      word.classList.toggle("blocked", kind === "decoder" && focus.side === "query" && index > focus.index);
-      const number = isOther && numbered.has(index) ? percent(weights[index]) : "";
-      word.lastChild.textContent = number.replace(" %", "");
+      const isBlocked = kind === "decoder" && focus.side === "query" && index > focus.index;
+      const marks = `${isChosen ? " chosen" : ""}${isChosen || isLinked ? " lit" : ""}${isBlocked ? " blocked" : ""}`;
+      this.#mark(word, marks, isOther && numbered.has(index) ? percent(weights[index]).replace(" %", "") : "");
     });
+  }
+
+  /** Touches only what changes: there may be hundreds of words. */
+  #mark(word, marks, number) {
+    if (word.marks !== marks) {
+      word.marks = marks;
+      word.node.className = word.plain + marks;
+    }
+    if (word.number !== number) {
+      word.number = number;
+      word.node.lastChild.textContent = number;
+    }
   }
 
   /** Of these words, the strongest first, those whose numbers do not cover a stronger one's. */

@@ -24,6 +24,14 @@ LONG = (
 )
 
 
+LONG_FRENCH = (
+    "Le comité s'est réuni dans l'ancienne bibliothèque derrière l'hôtel de ville, et ses membres, qui discutaient "
+    "depuis des semaines du toit, des rideaux et des chaises, ont découvert que la bibliothécaire, une femme calme "
+    "à qui personne n'avait rien demandé, avait déjà compté les chaises, choisi la couleur, écrit à tous et trouvé "
+    "l'argent pour les travaux, qui commenceraient lundi sauf s'il pleuvait, comme chaque lundi de ce long printemps"
+)
+
+
 @pytest.fixture(scope="module")
 def maps(ask):
     """What the API says of the sentence, every kind, layer and head."""
@@ -516,7 +524,7 @@ def test_no_width_scrolls_sideways(visit, width, height):
         row, web = (page.locator(selector).bounding_box()["y"] for selector in ("#row", "#web"))
         assert row < web  # on a phone the row comes first
     if width == 1440:
-        one.go(t=LONG, s=5)
+        one.go(t=LONG, y=LONG_FRENCH, s=5)
         one.shot("long-1440-light", full=True)
         assert page.evaluate("document.documentElement.scrollWidth") <= width
 
@@ -560,9 +568,17 @@ def test_axe_finds_nothing(visit, scheme, stations):
 
 def test_hovering_over_a_large_map_stays_quick(visit, record_property):
     one = visit()
-    page = one.open(t=LONG, s=15, h=2)
+    page = one.open(t=LONG, y=LONG_FRENCH, s=15, h=2)
     box = page.locator("#map canvas.base").bounding_box()
     page.locator("#map canvas.base").scroll_into_view_if_needed()
+    watch = one.context.new_cdp_session(page)
+    watch.send("Performance.enable", {"timeDomain": "threadTicks"})
+
+    def processor_seconds():
+        metrics = {item["name"]: item["value"] for item in watch.send("Performance.getMetrics")["metrics"]}
+        return metrics["TaskDuration"]
+
+    before = processor_seconds()
     frames = page.evaluate("""async () => {
         const canvas = document.querySelector('#map canvas.base');
         const box = canvas.getBoundingClientRect();
@@ -579,12 +595,14 @@ def test_hovering_over_a_large_map_stays_quick(visit, record_property):
     }""")
     assert len(frames) == 300
     assert box["width"] > 300
-    line = f"300 hovers: median {frames[150]:.1f} ms, 95 % {frames[285]:.1f} ms, longest {frames[-1]:.1f} ms"
+    each = 1000 * (processor_seconds() - before) / len(frames)
+    waits = f"median {frames[150]:.1f} ms, 95 % {frames[285]:.1f} ms, longest {frames[-1]:.1f} ms"
+    line = f"{each:.1f} ms of the processor for each of 300 hovers; waited: {waits}"
     record_property("hover", line)
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     (SCREENSHOTS / "hover.txt").write_text(line + "\n")
-    # Other processes may take the processor; what blocks for half a second in the middle is the page's own fault.
-    assert frames[150] < 500
+    # How long one waits also depends on other processes; the work itself does not.
+    assert each < 50
 
 
 def test_the_first_map_is_there_soon_after_the_click(visit, record_property):
