@@ -23,6 +23,8 @@ Loads:
              requests per second are N / (last answer - first arrival), times run from when a request was due
     short    Poisson arrivals of requests of at most 16 tokens: first alone, then while eight clients keep eight
              requests of 400 tokens running; ours and the rival only
+    ladder   only with --ladder: the mix at rates that grow by a third, six seconds or more each, up to the first at
+             which p99 is over a second; the last one before is what the system sustains. Some minutes more
 
 /healthz is asked ten times a second all the while. Open loop: see loadtests/arrivals.py. Run it on an idle machine.
 """
@@ -53,8 +55,8 @@ from service.settings import BUNDLED_MODELS
 
 _PAUSE_SECONDS = 0.3  # OpenMP threads of the server before spin on for a while
 _PROBES_PER_SECOND = 10.0
-_LONG_TOKENS = 400
 _NUM_LONG = 8
+_LADDER_START, _LADDER_FACTOR, _LADDER_SECONDS, _LADDER_REQUESTS = 1.0, 4 / 3, 6.0, 12
 
 SINGLE = "ct2 single"
 
@@ -199,6 +201,11 @@ def start(name: str, form: Form, threads: int) -> System:
     return System(name, ServerProcess(name, command), form)
 
 
+def _tell(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
+
+
 def mixed_lengths(count: int, seed: int) -> list[int]:
     """Lengths from 4 to 400 tokens, log-uniform: as many from 4 to 40 as from 40 to 400."""
     generator = random.Random(seed)
@@ -248,16 +255,23 @@ async def measure(form: Form, arguments: argparse.Namespace) -> dict[str, Any]:
         for name in names:  # one after the other: loading would disturb loading
             systems.append(start(name, form, arguments.threads))
             await systems[-1].server.wait_until_ready()
+            _tell(f"{form.name}: {name} is ready")
         draw = texts.sentence if form.fixed_lengths else texts.sentences
         for system in systems:  # what is slow only once
             for length in (8, 40):
                 await system.translate(draw(length), length)
         await run_all_mixes(systems, draw, arguments)
         shorts = [(texts.sentence(length), length) for length in _short_lengths(arguments)]
-        longs = [(draw(_LONG_TOKENS), _LONG_TOKENS) for _ in range(2 * _NUM_LONG)]
+        longs = [(draw(arguments.long_tokens), arguments.long_tokens) for _ in range(2 * _NUM_LONG)]
         for system in [one for one in systems if one.name in ("ours", best_rival(systems))]:
             await run_shorts(system, shorts, longs, arguments.short_rate, arguments.seed)
-        return report(form, systems)
+        result = report(form, systems)
+        if arguments.ladder:
+            rates = {system.name: await run_ladder(system, draw, arguments.seed) for system in systems}
+            shown = ", ".join(f"{name} {rate:.1f}" for name, rate in rates.items())
+            sys.stdout.write(f"    requests per second at p99 <= 1 s: {shown}\n")
+            result["sustained_requests_per_second"] = rates
+        return result
     finally:
         for system in systems:
             with suppress(ProcessLookupError):
@@ -275,6 +289,20 @@ async def run_all_mixes(systems: Sequence[System], draw: Any, arguments: argpars
                 continue  # several times slower than the rest: one round tells enough
             await asyncio.sleep(_PAUSE_SECONDS)
             await run_mix(system, mix, times)
+            _tell(f"{system.name}: round {number + 1} of the mix in {system.spans[-1]:.1f} s")
+
+
+async def run_ladder(system: System, draw: Any, seed: int) -> float:
+    """The highest rate of arrivals in the mix at which p99 is at most a second; 0 if the lowest is too much."""
+    sustained, rate = 0.0, _LADDER_START
+    while True:
+        count = max(_LADDER_REQUESTS, round(_LADDER_SECONDS * rate))
+        mix = [(draw(length), length) for length in mixed_lengths(count, seed)]
+        seen = await run_mix(system, mix, poisson_times(rate, count, seed))
+        if not all(one.ok for one in seen) or percentile([one.seconds for one in seen], 0.99) > 1.0:
+            return sustained
+        sustained, rate = rate, rate * _LADDER_FACTOR
+        await asyncio.sleep(_PAUSE_SECONDS)
 
 
 def _short_lengths(arguments: argparse.Namespace) -> list[int]:
@@ -378,6 +406,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--shorts", type=int, default=120, help="short requests, idle and loaded")
     parser.add_argument("--short-rate", type=float, default=20.0, help="arrivals of short requests a second")
+    parser.add_argument("--long-tokens", type=int, default=400, help="of the eight beside the short ones")
+    parser.add_argument("--ladder", action="store_true", help="also find the rate at which p99 stays within a second")
     parser.add_argument("--threads", type=int, default=threads)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--folder", type=Path, default=Path("runs/peers"))
