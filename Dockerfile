@@ -1,6 +1,6 @@
 # One image for CPU and GPU; what differs are build arguments:
 #
-#   docker build -t gossamer .                                        # CPU: about 1 GB, nearly all of it PyTorch
+#   docker build -t gossamer .                                        # CPU: 0.9 GB of packages (PyTorch 0.6) and the base
 #   docker build -t gossamer:gpu --build-arg DEVICE=cuda \
 #     --build-arg TORCH_INDEX_URL=...CUDA-builds-of-PyTorch... .      # fails loudly where there is no GPU
 #   docker build --build-arg WITH_MODEL=no ...                        # weights are mounted: GOSSAMER_MODELS=/models/en-fr
