@@ -27,6 +27,9 @@ export class Heatmap {
   show(view, colors) {
     this.view = view;
     this.colors = colors;
+    if (this.cell && (this.cell.query >= view.map.queries || this.cell.key >= view.map.keys)) {
+      this.cell = null; // it was chosen in a larger map
+    }
     this.ramp = view.isDifference ? diverging(colors.paper, colors.isDark) : palette(view.cmap, colors.paper, colors.isDark);
     this.draw();
   }

@@ -70,6 +70,7 @@ export class Panel {
     const key = JSON.stringify(body);
     if (!this.answers.has(key)) {
       this.parts.setAttribute("aria-busy", "true");
+      this.answer = null;
       let answer;
       try {
         answer = await ask("station", "/v1/trace", body);
