@@ -78,10 +78,14 @@ class ServerProcess:
 
 
 def gossamer_server(
-    model: Path | None = None, environment: Mapping[str, str] | None = None, name: str = "gossamer"
+    model: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    name: str = "gossamer",
+    *,
+    untrained: bool = False,
 ) -> ServerProcess:
-    """The real server, as `gossamer serve` starts it, from this checkout."""
-    command = [sys.executable, "-m", "service", "serve", "--port", "{port}"]
+    """The real server, as `gossamer serve` starts it, from this checkout; `untrained` is for random weights."""
+    command = [sys.executable, "-m", "loadtests.untrained" if untrained else "service", "serve", "--port", "{port}"]
     return ServerProcess(
         name,
         command + (["--model", str(model)] if model else []),

@@ -209,7 +209,7 @@ async def measure(form: Form, arguments: argparse.Namespace) -> dict[str, Any]:
         "GOSSAMER_TORCH_THREADS": str(arguments.threads),
     }
     texts = form.texts(arguments.seed)
-    server = gossamer_server(form.checkpoint, settings)
+    server = gossamer_server(form.checkpoint, settings, untrained=form.fixed_lengths)
     points: list[dict[str, Any]] = []
     samples: list[dict[str, float]] = []
     attention: list[dict[str, Any]] = []

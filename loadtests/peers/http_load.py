@@ -187,7 +187,7 @@ def start(name: str, form: Form, threads: int) -> System:
             "GOSSAMER_TORCH_THREADS": str(threads),
             "GOSSAMER_MAX_SEGMENT_TOKENS": str(form.max_segment_tokens),
         }
-        return System(name, gossamer_server(form.checkpoint, environment, name), form)
+        return System(name, gossamer_server(form.checkpoint, environment, name, untrained=form.fixed_lengths), form)
     command = [sys.executable, "-m", "loadtests.peers.server", "--port", "{port}"]
     command += ["--checkpoint", str(form.checkpoint), "--max-segment-tokens", str(form.max_segment_tokens)]
     if name == "huggingface":
