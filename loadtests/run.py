@@ -17,7 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from loadtests.servers import ServerProcess, gossamer_server
+from loadtests.servers import ServerProcess, end_in_order, gossamer_server
 
 _LOCUSTFILE = Path(__file__).resolve().parent / "locustfile.py"
 
@@ -44,6 +44,7 @@ def main() -> None:
     parser.add_argument("--web", action="store_true", help="Locust's own page on port 8089, instead of headless")
     parser.add_argument("user", nargs="*", help="user classes; default: all")
     arguments = parser.parse_args()
+    end_in_order()
     server = gossamer_server()
     try:
         asyncio.run(warm_up(server))

@@ -39,7 +39,7 @@ import numpy as np
 from loadtests.arrivals import percentiles
 from loadtests.peers.http_load import Form, bundled_form, opus_form
 from loadtests.report import write_report
-from loadtests.servers import ServerProcess, gossamer_server
+from loadtests.servers import ServerProcess, end_in_order, gossamer_server
 
 LENGTHS = (4, 8, 16, 32, 64, 128, 256, 512, 1024)
 KINDS = ("one sentence", "sentences")
@@ -300,6 +300,7 @@ def main() -> None:
     parser.add_argument("--compare", type=Path, help="JSON of an earlier run")
     parser.add_argument("--peers", type=Path, help="what loadtests.peers.http_load printed; its last line is read")
     arguments = parser.parse_args()
+    end_in_order()
     arguments.folder.mkdir(parents=True, exist_ok=True)
     form = {"bundled": bundled_form, "opus": opus_form}[arguments.form](arguments.folder)
     report = asyncio.run(measure(form, arguments))

@@ -48,7 +48,7 @@ from typing import Any
 
 from loadtests.arrivals import Seen, closed_loop, open_loop, percentile, percentiles, poisson_times
 from loadtests.peers.decode_speed import make_checkpoint
-from loadtests.servers import ServerProcess, gossamer_server
+from loadtests.servers import ServerProcess, end_in_order, gossamer_server
 from loadtests.texts import Texts
 from model.description import describe, open_tokenizer
 from service.settings import BUNDLED_MODELS
@@ -412,6 +412,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--folder", type=Path, default=Path("runs/peers"))
     arguments = parser.parse_args()
+    end_in_order()
     arguments.system = arguments.system or known
     forms = {"bundled": bundled_form, "opus": opus_form}
     arguments.folder.mkdir(parents=True, exist_ok=True)
