@@ -26,7 +26,7 @@ document.addEventListener('securitypolicyviolation', (event) => {
 """
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def address():
     server = Server("-m", ROOT / "model/pretrained/en-fr")
     server.wait_until_ready()
@@ -34,7 +34,7 @@ def address():
     server.stop()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # not longer: while Playwright is there its event loop runs, and no other can
 def browser():
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     if CHROMIUM is None:
@@ -118,7 +118,7 @@ def shared(browser, address):
     visit.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def ask(address):
     """Ask the API beside the page."""
 

@@ -197,6 +197,7 @@ def test_the_numbers_at_the_ends_of_threads_are_the_weights(shared, maps):
 def test_the_keyboard_alone_walks_through_all_stations_with_focus_in_sight(shared):
     page = shared.page
     shared.go(s=1)
+    page.keyboard.press("Tab")  # from here on the keyboard is in use: browsers hide the ring from those who point
     page.focus("#tab-1")
     for station in range(1, STATIONS + 1):
         assert page.evaluate("document.activeElement.id") == f"tab-{station}"
@@ -431,13 +432,11 @@ def test_short_and_odd_texts_are_shown_as_they_are(shared, ask, text):
     page.wait_for_selector("#output:not(.pending)")
     page.wait_for_selector("#stage:not([aria-busy])")
     assert page.text_content("#output") == expected
-    if text in ("🙂", "12"):
+    if text not in ("Yes", "a\u0301 e\u0301"):  # kept as they are: no model reads them
         assert "nothing to look into" in page.text_content("#station").lower()
         assert page.locator("#web .word").count() == 0
     else:
         shared.ready()
-    if text.startswith("م"):
-        assert page.get_attribute(".words.keys", "dir") == "rtl"
     page.fill("#text", SENTENCE)
     page.click("#send")
     page.wait_for_selector(".words.keys .word:has-text('window')")

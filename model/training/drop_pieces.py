@@ -1,0 +1,56 @@
+"""A trained model without the last pieces of its vocabulary: what `extend_vocabulary` added, taken back.
+
+python -m model.training.drop_pieces runs/c/checkpoint runs/shorter --keep 8340
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import tempfile
+from pathlib import Path
+
+import torch
+from sentencepiece import sentencepiece_model_pb2 as protocol
+
+from model.checkpoint import load_checkpoint, save_checkpoint
+from model.description import describe
+from model.transformer import Transformer
+
+
+def drop_pieces(folder: Path, output: Path, keep: int) -> None:
+    """Write the checkpoint of ``folder`` with the first ``keep`` pieces of its vocabulary alone.
+
+    Raises:
+        CheckpointError: When ``folder`` cannot be read.
+    """
+    checkpoint = load_checkpoint(folder)
+    proto = protocol.ModelProto.FromString((folder / describe(folder).tokenizer_file).read_bytes())  # type: ignore[attr-defined]
+    del proto.pieces[keep:]
+    proto.trainer_spec.vocab_size = keep
+    shorter = Transformer(dataclasses.replace(checkpoint.config, source_vocab_size=keep, target_vocab_size=keep))
+    weights = checkpoint.model.state_dict()
+    with torch.no_grad():
+        for name, weight in shorter.state_dict().items():
+            weight.copy_(weights[name][: len(weight)])
+    with tempfile.TemporaryDirectory() as temporary:
+        tokenizer_file = Path(temporary) / "tokenizer.model"
+        tokenizer_file.write_bytes(proto.SerializeToString())
+        save_checkpoint(
+            output, shorter, tokenizer_file, name=checkpoint.name, source_language=checkpoint.source_language,
+            target_language=checkpoint.target_language, training=checkpoint.training,
+        )  # fmt: skip
+
+
+def main() -> None:
+    """Read the arguments and write the checkpoint."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("checkpoint", type=Path)
+    parser.add_argument("output", type=Path)
+    parser.add_argument("--keep", type=int, required=True)
+    arguments = parser.parse_args()
+    drop_pieces(arguments.checkpoint, arguments.output, arguments.keep)
+
+
+if __name__ == "__main__":
+    main()
