@@ -53,7 +53,8 @@ def test_it_is_ready_only_when_each_model_has_translated_alone_and_in_company():
         fake.hold.set()
         await starting
         assert (engine.is_ready, engine.not_ready_reason) == (True, None)
-        assert [(asked.model, len(asked.sequences)) for asked in fake.requests] == [
+        # A fake gives the source back, and copies are tried again: each kind of request is counted once.
+        assert list(dict.fromkeys((asked.model, len(asked.sequences)) for asked in fake.requests)) == [
             ("en-fr", 1),
             ("en-fr", 3),
             ("ja-en", 1),
@@ -129,6 +130,6 @@ def test_a_language_without_a_sentence_of_its_own_gets_one():
         fake = FakeEngine((replace(FAKE_MODEL, source_language="xx"),))
         await fake.start()
         await check_models(Translator(fake, {"en-fr": FakeTokenizer()}, max_segment_tokens=128), fake.models())
-        assert len(fake.requests) == 2
+        assert {len(asked.sequences) for asked in fake.requests} == {1, 3}
 
     asyncio.run(scenario())
