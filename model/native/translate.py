@@ -255,7 +255,6 @@ class NativeTranslator:
         """Describe ``model`` to the kernels; its weights are shared, not copied."""
         config = model.config
         self._model = model
-        self._structs: list[object] = []  # what the kernels point into must live as long as this
         encoder = (EncoderLayerStruct * config.num_encoder_layers)(
             *(_encoder_layer(cast("EncoderLayer", layer)) for layer in model.encoder.layers)
         )

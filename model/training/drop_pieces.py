@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import tempfile
 from pathlib import Path
 
 import torch
 from sentencepiece import sentencepiece_model_pb2 as protocol
 
-from model.checkpoint import load_checkpoint, save_checkpoint
+from model.checkpoint import load_checkpoint
 from model.description import describe
+from model.training.extend_vocabulary import save_with_vocabulary
 from model.transformer import Transformer
 
 
@@ -33,13 +33,7 @@ def drop_pieces(folder: Path, output: Path, keep: int) -> None:
     with torch.no_grad():
         for name, weight in shorter.state_dict().items():
             weight.copy_(weights[name][: len(weight)])
-    with tempfile.TemporaryDirectory() as temporary:
-        tokenizer_file = Path(temporary) / "tokenizer.model"
-        tokenizer_file.write_bytes(proto.SerializeToString())
-        save_checkpoint(
-            output, shorter, tokenizer_file, name=checkpoint.name, source_language=checkpoint.source_language,
-            target_language=checkpoint.target_language, training=checkpoint.training,
-        )  # fmt: skip
+    save_with_vocabulary(output, checkpoint, shorter, proto.SerializeToString())
 
 
 def main() -> None:

@@ -30,7 +30,7 @@ import torch
 from sentencepiece import sentencepiece_model_pb2 as protocol
 from torch import Tensor
 
-from model.checkpoint import load_checkpoint, save_checkpoint
+from model.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from model.description import describe
 from model.tokenizer import MASK_CHARACTERS, Tokenizer
 from model.training.data import read_pairs
@@ -126,11 +126,16 @@ def extend_vocabulary(folder: Path, output: Path, words: list[str]) -> None:
             weight.copy_(_with_rows(weights[name], parts) if weight.shape != weights[name].shape else weights[name])
             if weight.shape != weights[name].shape and len(weights[name]) != old_size:
                 raise ValueError(f"{name} has {len(weights[name])} rows, the vocabulary {old_size}")
+    save_with_vocabulary(output, checkpoint, larger, serialized)
+
+
+def save_with_vocabulary(output: Path, checkpoint: Checkpoint, model: Transformer, serialized: bytes) -> None:
+    """Write ``checkpoint`` with another model and, of the same number of pieces, another SentencePiece model."""
     with tempfile.TemporaryDirectory() as temporary:
         tokenizer_file = Path(temporary) / "tokenizer.model"
         tokenizer_file.write_bytes(serialized)
         save_checkpoint(
-            output, larger, tokenizer_file, name=checkpoint.name, source_language=checkpoint.source_language,
+            output, model, tokenizer_file, name=checkpoint.name, source_language=checkpoint.source_language,
             target_language=checkpoint.target_language, training=checkpoint.training,
         )  # fmt: skip
 
