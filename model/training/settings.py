@@ -157,11 +157,26 @@ class TrainingSettings:
 
 
 def load_settings(path: Path) -> TrainingSettings:
-    """Read a run's TOML file; relative data paths in it start at the file's folder.
+    """Read a run's TOML file; relative paths in it start at the file's folder.
+
+    ``base = "other.toml"`` begins with all that another file says: tables are merged name by name, everything else that
+    stands in both is taken from this file.
 
     Raises:
         ConfigError: Naming the file and the field.
     """
+    values = _read_table(path, ())
+    try:
+        return settings_from_dict(values)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
+def _read_table(path: Path, readers: tuple[Path, ...]) -> dict[str, Any]:
+    """The file's values over those of its base, with paths that no longer depend on where a file lies."""
+    chain = (*readers, path.resolve())
+    if path.resolve() in readers:
+        raise ConfigError(f"{readers[0]}: base goes round in a circle: {' -> '.join(file.name for file in chain)}")
     try:
         with path.open("rb") as file:
             values = tomllib.load(file)
@@ -169,20 +184,34 @@ def load_settings(path: Path) -> TrainingSettings:
         raise ConfigError(f"{path}: no such file") from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path}: not valid TOML: {error}") from None
-    try:
-        settings = settings_from_dict(values)
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from None
-    base = path.parent
-    data = dataclasses.replace(
-        settings.data,
-        train=[str(base / name) for name in settings.data.train],
-        dev=str(base / settings.data.dev),
-    )
-    tokenizer = settings.tokenizer
-    if tokenizer.path is not None:
-        tokenizer = dataclasses.replace(tokenizer, path=str(base / tokenizer.path))
-    return dataclasses.replace(settings, data=data, tokenizer=tokenizer)
+    base = values.pop("base", None)
+    _anchor(values, path.parent)
+    if base is None:
+        return values
+    if not isinstance(base, str):
+        raise ConfigError(f"{path}: base is {base!r}; it must be str")
+    return _merge(_read_table(path.parent / base, chain), values)
+
+
+def _anchor(values: dict[str, Any], folder: Path) -> None:
+    # Wrong kinds pass through untouched: they are refused, with the field's name, when the settings are built.
+    for table, name in (("data", "dev"), ("data", "train"), ("tokenizer", "path")):
+        fields = values.get(table)
+        if not isinstance(fields, dict):
+            continue
+        value = fields.get(name)
+        if isinstance(value, str):
+            fields[name] = str(folder / value)
+        elif isinstance(value, list) and all(isinstance(item, str) for item in value):
+            fields[name] = [str(folder / item) for item in value]
+
+
+def _merge(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(below)
+    for name, value in above.items():
+        old = merged.get(name)
+        merged[name] = _merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return merged
 
 
 def settings_from_dict(values: Mapping[str, Any]) -> TrainingSettings:

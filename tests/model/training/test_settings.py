@@ -47,3 +47,34 @@ def test_paths_start_at_the_file_and_faults_name_it(tmp_path):
         load_settings(path)
     with pytest.raises(ConfigError, match=r"absent\.toml: no such file"):
         load_settings(tmp_path / "absent.toml")
+
+
+def test_a_file_says_only_what_differs_from_its_base(tmp_path):
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "first.toml").write_text(
+        'name = "x"\nsource_language = "en"\ntarget_language = "fr"\nseed = 3\n[model]\nd_model = 64\nd_ff = 32\n'
+        '[data]\ntrain = ["t.tsv", "u.tsv"]\ndev = "d.tsv"\n[data.sources]\na = 1.0\nb = 0.5\n'
+    )
+    (tmp_path / "deep" / "second.toml").write_text(
+        'base = "../first.toml"\nname = "y"\n[model]\nd_ff = 128\n[data]\ntrain = ["v.tsv"]\n[data.sources]\nb = 0.25\n'
+    )
+    settings = load_settings(tmp_path / "deep" / "second.toml")
+    assert (settings.name, settings.seed) == ("y", 3)
+    assert settings.model == {"d_model": 64, "d_ff": 128}
+    assert settings.data.train == [str(tmp_path / "deep" / "v.tsv")]
+    assert settings.data.dev == str(tmp_path / "deep" / ".." / "d.tsv")
+    assert settings.data.sources == {"a": 1.0, "b": 0.25}
+
+
+@pytest.mark.parametrize(
+    ("base", "complaint"),
+    [
+        ('"run.toml"', "base goes round in a circle: run.toml -> run.toml"),
+        ('"absent.toml"', "absent.toml: no such file"),
+        ("3", "run.toml: base is 3; it must be str"),
+    ],
+)
+def test_a_base_that_cannot_be_is_refused(tmp_path, base, complaint):
+    (tmp_path / "run.toml").write_text(f'base = {base}\nname = "x"\n')
+    with pytest.raises(ConfigError, match=re.escape(complaint)):
+        load_settings(tmp_path / "run.toml")
