@@ -14,6 +14,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.api.errors import BodyTooLarge, BodyTooSlow, problem_response
+from service.engine.work import piece_of_work
 from service.observability.facts import RequestFacts, request_facts, trace_id_of
 from service.observability.logging import describe_exception, request_id
 from service.observability.metrics import Metrics, Outcome
@@ -77,7 +78,8 @@ class RequestContext:
             await send(message)
 
         try:
-            await self._app(scope, receive, send_with_id)
+            with piece_of_work():
+                await self._app(scope, receive, send_with_id)
         except Exception as error:
             outcome: Outcome = "error"
             logger.error("unexpected error: %s", describe_exception(error))

@@ -6,6 +6,7 @@ A request lives in `submit` or `stream`; there, and only there, it is ended when
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -17,6 +18,7 @@ from service.engine.interface import EngineState, EngineStats, ModelInfo
 from service.engine.limits import EngineLimits
 from service.engine.request import EngineEvent, EngineRequest, RequestDoneEvent, RequestResult
 from service.engine.step import ModelRunner
+from service.engine.work import Work, current_work
 
 _REASONS = {
     EngineState.NEW: "the engine has not started",
@@ -61,6 +63,8 @@ class AsyncEngine:
         self._tickets = itertools.count()
         self._handles: dict[int, _Handle] = {}
         self._tickets_by_id: dict[str, int] = {}
+        self._begun: set[Work] = set()
+        self._work_ended = asyncio.Event()
 
     @property
     def state(self) -> EngineState:
@@ -119,9 +123,19 @@ class AsyncEngine:
             return
         if self._state in (EngineState.STARTING, EngineState.READY):
             self._state = EngineState.STOPPING
-        self._core.stop(time.monotonic() + grace_seconds)
+        stop_at = time.monotonic() + grace_seconds
+        await self._finish_work(grace_seconds)
+        self._core.stop(stop_at)
         await self._closed.wait()
         self._core.join()
+
+    async def _finish_work(self, grace_seconds: float) -> None:
+        """Returns when what has begun has ended, also if all of it is between two submissions now."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(grace_seconds):
+                while self._begun and not self._closed.is_set():
+                    self._work_ended.clear()
+                    await self._work_ended.wait()
 
     async def wait_closed(self) -> EngineDead | None:
         """Returns when the engine no longer runs: None after `stop`, the error if it died."""
@@ -163,15 +177,25 @@ class AsyncEngine:
     def _open(self, request: EngineRequest, *, wants_events: bool) -> _Handle:
         if self._death is not None:
             raise EngineDead(self._death.reason) from self._death.__cause__
-        if self._state is not EngineState.READY:
+        work = current_work.get()
+        is_begun = work in self._begun
+        if self._state is not EngineState.READY and not (is_begun and self._state is EngineState.STOPPING):
             raise EngineStopping(_REASONS[self._state])
         if request.request_id in self._tickets_by_id:
             raise DuplicateRequestId(request.request_id)
         handle = _Handle(request.request_id, next(self._tickets))
-        self._core.submit(request, handle.ticket, wants_events)
+        self._core.submit(request, handle.ticket, wants_events, is_begun=is_begun)
+        if work is not None and work.is_open and not is_begun:
+            self._begun.add(work)
+            work.when_ended(self._forget)
         self._handles[handle.ticket] = handle
         self._tickets_by_id[handle.request_id] = handle.ticket
         return handle
+
+    def _forget(self, work: Work) -> None:
+        self._begun.discard(work)
+        if not self._begun:
+            self._work_ended.set()
 
     async def _next(self, handle: _Handle) -> EngineEvent:
         event = await handle.inbox.get()
@@ -216,6 +240,7 @@ class AsyncEngine:
                     self._state = EngineState.STOPPED if error is None else EngineState.DEAD
                     self._start_ended.set()
                     self._closed.set()
+                    self._work_ended.set()
 
     def _hand_over(self, ticket: int, event: EngineEvent | EngineError) -> None:
         handle = self._handles.get(ticket)

@@ -171,13 +171,14 @@ class EngineCore:
         """Starts the thread; `Started` or `Ended` follows."""
         self._thread.start()
 
-    def submit(self, request: EngineRequest, ticket: int, wants_events: bool) -> None:
+    def submit(self, request: EngineRequest, ticket: int, wants_events: bool, *, is_begun: bool = False) -> None:
         """Accepts a request, or refuses it at once, also in the midst of a step.
 
         Args:
             request: Its id must not be in use, but may be that of one that was aborted.
             ticket: Comes back with every message about it.
             wants_events: Whether to tell of tokens and sequences; otherwise only the end is told.
+            is_begun: Whether it goes on with what was accepted before, and is not refused for want of room.
 
         Raises:
             RequestRejected: Nothing was queued.
@@ -195,7 +196,8 @@ class EngineCore:
             if self._is_stopping or self._is_closed:
                 raise EngineStopping
             # Tokens move from commands to scheduler under this lock, so that each counts once.
-            scheduler.check_room(num_tokens, self._retry_after_seconds(scheduler), self._command_tokens)
+            if not is_begun:
+                scheduler.check_room(num_tokens, self._retry_after_seconds(scheduler), self._command_tokens)
             self._commands.append(_Submit(request, ticket, wants_events, self._clock()))
             self._command_tokens += num_tokens
             self._wake.notify()
@@ -260,7 +262,7 @@ class EngineCore:
 
     def _accept(self, scheduler: Scheduler, command: _Submit) -> list[Message]:
         try:
-            scheduler.submit(command.request)
+            scheduler.submit(command.request, has_room=True)
         except EngineError as error:  # Only of an id in use: the rest was looked at in `submit`.
             return [RequestMessage(command.ticket, error)]
         self._tracked[command.request.request_id] = _Tracked(command)

@@ -124,7 +124,8 @@ class Engine(Protocol):
         """Takes no more requests, lets those accepted run for up to `grace_seconds`, and ends the rest.
 
         Called once by the app's lifespan, and harmless when repeated or never started. What is ended gets
-        `EngineStopping`. Afterwards no thread of the engine is left.
+        `EngineStopping`. What belongs to a begun piece of work (`service/engine/work.py`) is still taken within the
+        grace. Afterwards no thread of the engine is left.
         """
 
     async def submit(self, request: EngineRequest) -> RequestResult:

@@ -112,8 +112,13 @@ class Scheduler:
         if waiting + num_tokens > self._limits.max_waiting_tokens:
             raise QueueFull(waiting, self._limits.max_waiting_tokens, retry_after_seconds)
 
-    def submit(self, request: EngineRequest, retry_after_seconds: float = 1.0) -> None:
+    def submit(self, request: EngineRequest, retry_after_seconds: float = 1.0, *, has_room: bool = False) -> None:
         """Puts all sequences of `request` in line, or none.
+
+        Args:
+            request: What is to be translated.
+            retry_after_seconds: As for `check_room`.
+            has_room: The caller knows that there is room, or that it may wait all the same.
 
         Raises:
             RequestRejected: See `check` and `check_room`; or its id is in use.
@@ -121,7 +126,8 @@ class Scheduler:
         if request.request_id in self._requests:
             raise DuplicateRequestId(request.request_id)
         self.check(request)
-        self.check_room(request.num_source_tokens, retry_after_seconds)
+        if not has_room:
+            self.check_room(request.num_source_tokens, retry_after_seconds)
         serial = next(self._serials)
         self._requests[request.request_id] = _Request(request, serial, deque(range(len(request.sequences))))
         self._line.append(request.request_id)

@@ -289,6 +289,45 @@ def test_sigterm_finishes_what_runs_and_exits_with_0():
     assert "bus" not in "".join(server.errors)
 
 
+@pytest.mark.parametrize(
+    ("text", "num_texts"),
+    [
+        ("They would rather walk than wait another hour for the bus.", 4),
+        # The tiny model loses what has to be kept, so that its segments are tried again, and in pieces.
+        ("Mail $17.50 to a@b.example: see https://example.org/x?y=1.", 1),
+    ],
+)
+def test_sigterm_with_200_requests_in_flight_gives_each_its_answer_or_a_refusal(text, num_texts):
+    server = Server("-m", TINY, GOSSAMER_STOP_GRACE_SECONDS="200", GOSSAMER_LOG_LEVEL="warning")
+    body = {"text": [f"{text} {number}" for number in range(num_texts)], "source": "en", "decoding": {"beam_size": 4}}
+    answers = []
+    asking = [threading.Thread(target=lambda: answers.append(server.get("/v1/translate", body))) for _ in range(200)]
+    try:
+        server.wait_until_ready()
+        for thread in asking:
+            thread.start()
+        while (
+            num_begun := sum(_number(server, f"gossamer_{state}_requests") for state in ("running", "waiting"))
+        ) < 30:
+            assert len(answers) < 100, "they were too fast to be in flight together"
+        assert server.stop() == 0
+    finally:
+        server.stop()
+    for thread in asking:
+        thread.join()
+    assert len(answers) == 200
+    done = [answer for status, answer in answers if status == 200]
+    assert all(len(answer["translations"]) == num_texts for answer in done)
+    refused = {(status, answer["detail"]) for status, answer in answers if status != 200}
+    assert refused <= {(503, "the engine is stopping")}
+    assert len(done) >= num_begun
+
+
+def _number(server, name):
+    lines = [line for line in _metrics(server).splitlines() if line.startswith(name + " ")]
+    return float(lines[0].split()[1]) if lines else 0.0
+
+
 def _metrics(server):
     with urllib.request.urlopen(server.address + "/metrics", timeout=_PATIENCE_SECONDS) as response:
         return response.read().decode()

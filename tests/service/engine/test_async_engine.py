@@ -15,6 +15,7 @@ from service.engine.errors import (
 )
 from service.engine.interface import EngineState
 from service.engine.request import RequestDoneEvent, TokensEvent
+from service.engine.work import piece_of_work
 from tests.service.engine.helpers import (
     INFO,
     WAIT_SECONDS,
@@ -383,5 +384,75 @@ def test_stats_count_what_runs_and_what_waits():
             assert stats.target_tokens_total == 16
             assert sum(step.num_rows for step in steps) == 16
             assert stats.steps_total == len(steps) == len(runner.steps)
+
+    run(scenario)
+
+
+def test_what_belongs_to_begun_work_is_taken_while_the_engine_stops():
+    """A sentence that is tried again is a new submission: refusing it would throw away what was done."""
+
+    async def scenario():
+        runner = ScriptedRunner(is_gated=True)
+        async with running_engine(runner) as engine:
+            again = asyncio.Event()
+
+            async def in_rounds():
+                with piece_of_work():
+                    await engine.submit(make_request("first", (3,)))
+                    await again.wait()
+                    return await engine.submit(make_request("second", (4,)))
+
+            working = asyncio.create_task(in_rounds())
+            await in_step(runner)
+            stopping = asyncio.create_task(engine.stop(WAIT_SECONDS))
+            runner.open_gate()
+            while engine.stats().running_sequences:
+                await asyncio.sleep(0.001)
+            await asyncio.sleep(0.05)  # nothing runs now, and the work is not done
+            assert not stopping.done()
+            with pytest.raises(EngineStopping), piece_of_work():
+                await engine.submit(make_request("other", (3,)))
+            with pytest.raises(EngineStopping):
+                await engine.submit(make_request("other", (3,)))
+            again.set()
+            assert (await working).num_target_tokens == 4
+            await stopping
+            assert engine.state is EngineState.STOPPED
+            assert_all_is_free(engine)
+
+    run(scenario)
+
+
+def test_work_that_does_not_end_is_ended_with_the_grace():
+    async def scenario():
+        runner = ScriptedRunner()
+        async with running_engine(runner) as engine:
+            with piece_of_work():
+                await engine.submit(make_request("first", (3,)))
+                started = time.monotonic()
+                await engine.stop(0.2)
+                assert 0.15 < time.monotonic() - started < 5
+                with pytest.raises(EngineStopping):
+                    await engine.submit(make_request("second", (3,)))
+
+    run(scenario)
+
+
+def test_begun_work_is_not_refused_for_want_of_room():
+    async def scenario():
+        runner = ScriptedRunner(is_gated=True)
+        async with running_engine(runner, make_limits(max_waiting_tokens=100)) as engine:
+            with piece_of_work():
+                first = asyncio.create_task(engine.submit(make_request("first", (3,))))
+                await in_step(runner)
+                full = asyncio.create_task(engine.submit(make_request("full", (60, 40))))
+                await asyncio.sleep(0)
+                second = asyncio.create_task(engine.submit(make_request("second", (3,))))
+                await asyncio.sleep(0)
+            with pytest.raises(QueueFull):
+                await engine.submit(make_request("other", (3,)))
+            runner.open_gate()
+            for task in (first, full, second):
+                await task
 
     run(scenario)
