@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -51,6 +52,11 @@ from service.settings import BUNDLED_MODELS, Settings, SettingsError
 from service.text import detection
 from service.translator import Translator
 
+if TYPE_CHECKING:  # needs an extra
+    from opentelemetry.sdk.trace.export import SpanExporter
+
+    from service.observability.tracing import Tracing
+
 logger = logging.getLogger(__name__)
 
 _DESCRIPTION = """Translates text with an encoder-decoder Transformer that can be looked into.
@@ -81,6 +87,7 @@ def create_app(
     *,
     replayer: Replayer | None = None,
     on_engine_dead: Callable[[EngineDead], None] | None = None,
+    span_exporter: SpanExporter | None = None,
 ) -> FastAPI:
     """The app. Its lifespan starts and stops the engine.
 
@@ -90,9 +97,10 @@ def create_app(
         tokenizers: Of the engine's models, by name; needed with `engine`.
         replayer: Looks inside the engine's models; needed with `engine`, if anybody shall.
         on_engine_dead: Called when the engine cannot be started, or fails for good; the owner of the process ends it.
+        span_exporter: Where spans go, if there are any; by default where OpenTelemetry's variables say.
 
     Raises:
-        SettingsError: If a model's folder cannot be used.
+        SettingsError: If a model's folder cannot be used, or tracing.
     """
     version = _version("gossamer")
     metrics = Metrics({"version": version, "python": platform.python_version(), "torch": _version("torch")})
@@ -113,6 +121,9 @@ def create_app(
     limits = RateLimits(settings.limits_storage.get_secret_value())
     gate = Gate(settings, limits, open_keys(settings))
     engine = MeasuredEngine(LimitedEngine(engine, limits), metrics)
+    tracing = open_tracing(settings, version, span_exporter)
+    if tracing is not None:
+        engine = tracing.follow(engine)
     metrics.watch(engine)
     translator = _translator(engine, tokenizers or {}, settings, metrics.count_outcome)
     has_replayer = own_engine or replayer is not None
@@ -135,6 +146,8 @@ def create_app(
         await inspection.close()
         await life
         await limits.close()
+        if tracing is not None:
+            await asyncio.to_thread(tracing.close)
 
     app = FastAPI(
         title="Gossamer",
@@ -170,7 +183,7 @@ def create_app(
             expose_headers=[REQUEST_ID_HEADER, "Retry-After"],
             max_age=3600,
         )
-    app.add_middleware(RequestContext, metrics=metrics, paths=functools.cache(lambda: _paths(app)))
+    app.add_middleware(RequestContext, metrics=metrics, paths=functools.cache(lambda: _paths(app)), tracing=tracing)
     app.add_middleware(DialectErrors, dialects=(libretranslate.dialect, deepl.dialect))
     app.add_middleware(HeadAsGet)
     return app
@@ -245,6 +258,25 @@ def open_keys(settings: Settings) -> KeyRing | None:
         return KeyRing(settings.keys_file)
     except KeyFileError as error:
         raise SettingsError([f"keys_file: {error}"]) from error
+
+
+def open_tracing(settings: Settings, version: str, exporter: SpanExporter | None = None) -> Tracing | None:
+    """Spans, if the settings ask for them.
+
+    Raises:
+        SettingsError: If the extra is not installed, or OpenTelemetry's variables cannot be followed.
+    """
+    if not settings.tracing:
+        return None
+    try:
+        from service.observability.tracing import Tracing, TracingError
+    except ModuleNotFoundError as error:
+        fault = f"tracing: needs the package {error.name}, which is not installed: pip install 'gossamer[tracing]'"
+        raise SettingsError([fault]) from error
+    try:
+        return Tracing(version, exporter)
+    except TracingError as error:
+        raise SettingsError([f"tracing: {error}"]) from error
 
 
 def _make_engine(

@@ -115,7 +115,7 @@ def serve(
     SIGTERM or Ctrl-C stops it: running requests are finished first, and the exit status is 0. It is 2 if the settings
     cannot be used, and 1 if a model cannot be loaded or fails.
     """
-    from service.app import open_keys, open_models
+    from service.app import open_keys, open_models, open_tracing
     from service.observability.logging import configure_logging
     from service.server import ListenError, run
 
@@ -129,6 +129,7 @@ def serve(
         )
         if check:
             open_keys(settings)
+            open_tracing(settings, "unknown")
             names = ", ".join(found.description.name for found in open_models(settings))
             typer.echo(f"The settings can be used. Models: {names}")
             return

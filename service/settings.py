@@ -184,6 +184,9 @@ class Settings(BaseSettings):
 
     log_level: LogLevel = Field("info", description="Least important lines to log: debug, info, warning or error.")
     log_format: LogFormat = Field("text", description="`text` for people, `json` for programs.")
+    tracing: bool = Field(
+        False, description="Send spans of requests to an OpenTelemetry collector; `OTEL_*` variables say where it is."
+    )
 
     @classmethod
     def settings_customise_sources(

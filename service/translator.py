@@ -37,6 +37,7 @@ from service.engine.request import (
 )
 from service.pipeline import Outcome, Part, SegmentWork, Vocabulary, WarningCode
 from service.routing import Route, UnknownLanguagePair, by_target, find_model, routes, speaking
+from service.spans import span
 from service.text import detection
 from service.text.detection import Detection
 from service.text.segmenter import Document, Segment, segment_text
@@ -569,7 +570,8 @@ class Translator:
                 async for event in _patiently(events, request, job):
                     if isinstance(event, RequestDoneEvent):
                         event.result.raise_if_failed()
-                        work.take(event.result.sequences)
+                        with span("detokenize"):
+                            work.take(event.result.sequences)
                         timings = timings.after(event.result)
                         break
                     if isinstance(event, TokensEvent) and plain[event.sequence_index]:
@@ -596,9 +598,10 @@ class Translator:
         return models
 
     async def _plan(self, job: Job) -> _Plan:
-        if sum(map(len, job.texts)) > _LONG_TEXT_CHARACTERS:
-            return await asyncio.to_thread(self._plan_now, job)
-        return self._plan_now(job)
+        with span("tokenize"):
+            if sum(map(len, job.texts)) > _LONG_TEXT_CHARACTERS:
+                return await asyncio.to_thread(self._plan_now, job)
+            return self._plan_now(job)
 
     def _plan_now(self, job: Job) -> _Plan:
         plan = _Plan(self._work(job))
@@ -666,7 +669,8 @@ class Translator:
             except TimeoutError as error:  # the engine keeps deadlines itself, unless it hangs
                 raise DeadlineExceeded(request.request_id) from error
             result.raise_if_failed()
-            work.take(result.sequences)
+            with span("detokenize"):
+                work.take(result.sequences)
             timings = timings.after(result)
         return timings
 

@@ -9,6 +9,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -18,6 +19,9 @@ from service.engine.work import piece_of_work
 from service.observability.facts import RequestFacts, request_facts, trace_id_of
 from service.observability.logging import describe_exception, request_id
 from service.observability.metrics import Metrics, Outcome
+
+if TYPE_CHECKING:  # needs an extra
+    from service.observability.tracing import TracedRequest, Tracing
 
 logger = logging.getLogger(__name__)
 
@@ -45,17 +49,25 @@ SECURITY_HEADERS = {
 class RequestContext:
     """Gives each request its id, counts it, logs one line about it, and answers what nobody else caught."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, paths: Callable[[], Collection[str]] = frozenset) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        metrics: Metrics,
+        paths: Callable[[], Collection[str]] = frozenset,
+        tracing: Tracing | None = None,
+    ) -> None:
         """Wraps an app.
 
         Args:
             app: The rest.
             metrics: Where to count.
             paths: Gives the paths of routes, which name the route of what was refused before one was looked for.
+            tracing: Makes spans of requests; None for none.
         """
         self._app = app
         self._metrics = metrics
         self._paths = paths
+        self._tracing = tracing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request."""
@@ -68,6 +80,10 @@ class RequestContext:
         own_id = given if _CLIENT_REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
         facts = RequestFacts(own_id, trace_id_of(headers.get("traceparent", "")))
         tokens = request_id.set(own_id), request_facts.set(facts)
+        traced: TracedRequest | None = None
+        spans = contextlib.ExitStack()
+        if self._tracing is not None:
+            traced = spans.enter_context(self._tracing.request(scope["method"], scope["path"], headers, facts))
         status: int | None = None
 
         async def send_with_id(message: Message) -> None:
@@ -88,11 +104,15 @@ class RequestContext:
             if status is None:
                 await problem_response(error)(scope, receive, send_with_id)
         finally:
-            self._finish(scope, status, time.monotonic() - started, facts)
+            route = self._finish(scope, status, time.monotonic() - started, facts)
+            if traced is not None:
+                traced.tell(route, status, facts)
+            spans.close()
             request_id.reset(tokens[0])
             request_facts.reset(tokens[1])
 
-    def _finish(self, scope: Scope, status: int | None, seconds: float, facts: RequestFacts) -> None:
+    def _finish(self, scope: Scope, status: int | None, seconds: float, facts: RequestFacts) -> str:
+        """Counts and logs a request; returns its route."""
         route = getattr(scope.get("route"), "path", None)
         if route is None:
             route = scope["path"] if scope["path"] in self._paths() else "unmatched"
@@ -116,6 +136,7 @@ class RequestContext:
         }
         extra = {name: value for name, value in more.items() if value is not None}
         logger.log(level, "%(method)s %(route)s %(status)s %(outcome)s", line, extra=extra)
+        return str(route)
 
 
 class SecurityHeaders:
