@@ -253,67 +253,36 @@ def candidates(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return values, ids
 
 
-@dataclass(frozen=True, slots=True)
-class LogitsSummary:
-    """What a kernel that computed logits knows of each block of neighbouring tokens, so that no one need read them all.
+class LogitsSummary(ABC):
+    """What is known of the logits of a step besides them, so that a search need not read them all.
 
-    Attributes:
-        maxima: (R, ceil(V / block_size)) the largest logit of each block; NaN where one is NaN or +inf.
-        sums: Same shape, the sum of exp(logit - maximum of the block).
-        block_size: Tokens in a block.
+    Whoever computed them makes it: a kernel (`native/translate.py`), or a captured step on a GPU (`graphs.py`).
     """
 
-    maxima: Tensor
-    sums: Tensor
-    block_size: int
-
+    @abstractmethod
     def rows(self, index: Tensor) -> LogitsSummary:
-        """The summary of some rows."""
-        return LogitsSummary(self.maxima[index], self.sums[index], self.block_size)
+        """The summary of some rows; `index` (int64) lies in the processor's memory."""
 
-    def log_sum_exp(self) -> Tensor:
-        """(R,) the logarithm of the softmax's denominator; NaN for a row without finite logits."""
-        largest = self.maxima.amax(-1, keepdim=True)
-        return largest.squeeze(1) + (self.sums * (self.maxima - largest).exp()).sum(-1).log()
+    @abstractmethod
+    def best_tokens(self) -> tuple[Tensor, Tensor]:
+        """As the function `best_tokens`, but that a row's value may be NaN where it is +inf or -inf."""
 
-    def best_tokens(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """As the function `best_tokens`."""
-        values, blocks = self.maxima.max(-1)
-        block_values, ids = _gather_blocks(logits, blocks[:, None], self.block_size)
-        return values, ids.gather(1, block_values.argmax(-1, keepdim=True)).squeeze(1)
-
-    def candidates(self, logits: Tensor, k: int, banned: Sequence[set[int]]) -> tuple[Tensor, Tensor] | None:
+    @abstractmethod
+    def candidates(self, k: int, banned: Sequence[set[int]]) -> tuple[Tensor, Tensor] | None:
         """As the function `candidates` of log-probabilities whose `banned` tokens were set to -inf.
 
         Args:
-            logits: (R, V), left as they are.
             k: How many.
             banned: For each row.
 
         Returns:
-            Values (R, k) and ids (R, k); None where the vocabulary is too small for this way, or a tie or a row
-            without k permitted tokens needs the whole row.
+            Values (R, k) and ids (R, k); None where only the whole rows can tell, as for one without k permitted
+            tokens.
         """
-        # Of n best blocks at most len(banned) owe their place to a banned token: the others' maxima are permitted ones.
-        num_blocks = k + 1 + max(map(len, banned))
-        if num_blocks >= self.maxima.shape[1]:
-            return None
-        blocks = self.maxima.topk(num_blocks).indices
-        values, ids = _gather_blocks(logits, blocks, self.block_size)
-        everywhere = set.intersection(*banned)
-        for token in everywhere:
-            values.masked_fill_(ids == token, -math.inf)
-        for row, tokens in enumerate(banned):
-            if tokens > everywhere:
-                values[row].masked_fill_(torch.isin(ids[row], torch.tensor(list(tokens - everywhere))), -math.inf)
-        values, places = values.topk(k + 1)
-        ids = ids.gather(1, places)
-        if not bool(((values[:, k - 1] > values[:, k]) | values[:, 0].isnan()).all()):
-            return None
-        ids, order = ids[:, :k].sort(dim=-1)
-        values = values[:, :k].gather(1, order)
-        values, order = values.sort(dim=-1, descending=True, stable=True)
-        return values - self.log_sum_exp().unsqueeze(1), ids.gather(1, order)
+
+    @abstractmethod
+    def log_probs(self, tokens: Tensor) -> Tensor:
+        """(R,) the log-probability of one token a row; `tokens` (int64) lies in the processor's memory."""
 
 
 # --- (c) the choice, one sequence at a time --------------------------------------------------------------------------
@@ -551,14 +520,19 @@ class BeamSearch(Search):
     def _ranked(self, values: Sequence[Sequence[float]], ids: Sequence[Sequence[int]]) -> list[_Candidate]:
         """The best `num_candidates` continuations of all rows, best first; of equals the lowest row, then token."""
         count = self.num_candidates
-        pool = [
-            (-(beam.total + value), parent, token, value)
-            for parent, beam in enumerate(self._beams)
-            for value, token in zip(values[parent][:count], ids[parent], strict=False)
-            if value > -math.inf
-        ]
-        pool.sort()  # by total, row and token; no two are equal in all three
-        return [_Candidate(-negative, parent, token, value) for negative, parent, token, value in pool[:count]]
+        pool: list[tuple[float, int, int, float]] = []
+        for parent, beam in enumerate(self._beams):
+            # A row's candidates come best first. Once there are enough, those of a later row that are not better than
+            # the last of them can be left out, with all behind them: of equals the lower row counts.
+            least = -pool[-1][0] if len(pool) == count else -math.inf
+            total = beam.total
+            for value, token in zip(values[parent][:count], ids[parent], strict=False):
+                if total + value <= least or value == -math.inf:
+                    break
+                pool.append((-(total + value), parent, token, value))
+            pool.sort()  # by total, row and token; no two are equal in all three
+            del pool[count:]
+        return [_Candidate(-negative, parent, token, value) for negative, parent, token, value in pool]
 
     def _extended(self, candidate: _Candidate) -> _Beam:
         beam = self._beams[candidate.parent]
@@ -707,25 +681,20 @@ def _summary_of(placed: Sequence[_Placed[S]], logits: Tensor, summary: LogitsSum
     rows = [row for place in placed for row in place.rows]
     if summary is None or len(rows) == logits.shape[0]:
         return summary
-    return summary.rows(torch.tensor(rows, device=logits.device))
+    return summary.rows(torch.tensor(rows))
 
 
 def _summarized_candidates(
-    placed: Sequence[_Placed[BeamSearch]], logits: Tensor, summary: LogitsSummary | None, k: int
+    summary: LogitsSummary | None, rows: Sequence[tuple[Constraints, Sequence[int]]], k: int
 ) -> tuple[Tensor, Tensor] | None:
-    """The candidates without reading all logits; None where that does not do."""
-    rows = [row for place in placed for row in place.search.rows]
+    """The k best permitted tokens, and their log-probabilities; None where only all logits can tell."""
     needs_all = any(
         constraints.repetition_penalty != 1.0 or constraints.forced_id(tokens) is not None
         for constraints, tokens in rows
     )
     if summary is None or needs_all:
         return None
-    mine = _summary_of(placed, logits, summary)
-    assert mine is not None
-    return mine.candidates(
-        _rows_of(placed, logits), k, [constraints.banned_ids(tokens) for constraints, tokens in rows]
-    )
+    return summary.candidates(k, [constraints.banned_ids(tokens) for constraints, tokens in rows])
 
 
 def _raise_if_not_finite(placed: Sequence[_Placed[S]], is_finite: Sequence[bool]) -> None:
@@ -745,27 +714,34 @@ def _greedy_choices(
     if not placed:
         return []
     summary = _summary_of(placed, logits, summary)
-    logits = _rows_of(placed, logits)
-    values, ids = best_tokens(logits) if summary is None else summary.best_tokens(logits)
+    values, ids = best_tokens(_rows_of(placed, logits)) if summary is None else summary.best_tokens()
     tokens: list[int] = torch.where(values.isfinite(), ids, -1).tolist()  # One transfer for both.
     _raise_if_not_finite(placed, [token >= 0 for token in tokens])
     rows = [row for place in placed for row in place.search.rows]
     wrong = [i for i, (constraints, written) in enumerate(rows) if not constraints.permits(written, tokens[i])]
     if wrong:
-        masked = logits[torch.tensor(wrong, device=logits.device)]
-        apply_constraints(masked, [rows[i] for i in wrong])
-        for i, token in zip(wrong, best_tokens(masked)[1].tolist(), strict=True):
+        wrong_rows = [rows[i] for i in wrong]
+        some = None if summary is None else summary.rows(torch.tensor(wrong))
+        best = _summarized_candidates(some, wrong_rows, 1)
+        if best is None:
+            masked = _rows_of([placed[i] for i in wrong], logits).clone()
+            apply_constraints(masked, wrong_rows)
+            permitted = best_tokens(masked)[1]
+        else:
+            permitted = best[1].squeeze(1)
+        for i, token in zip(wrong, permitted.tolist(), strict=True):
             tokens[i] = token
     log_probs = [math.nan] * len(placed)
     kept = [i for i, place in enumerate(placed) if place.search.with_log_probs]
     if kept:
-        at = torch.tensor(kept, device=logits.device)
-        chosen = torch.tensor([tokens[i] for i in kept], device=logits.device)
+        chosen = torch.tensor([tokens[i] for i in kept])
         if summary is None:
-            wanted = logits if len(kept) == len(placed) else logits[at]
-            kept_log_probs = wanted.log_softmax(-1).gather(1, chosen[:, None]).squeeze(1)
+            wanted = _rows_of([placed[i] for i in kept], logits)
+            kept_log_probs = wanted.log_softmax(-1).gather(1, chosen.to(logits.device)[:, None]).squeeze(1)
         else:
-            kept_log_probs = logits[at, chosen] - summary.rows(at).log_sum_exp()
+            kept_log_probs = (summary if len(kept) == len(placed) else summary.rows(torch.tensor(kept))).log_probs(
+                chosen
+            )
         for i, log_prob in zip(kept, kept_log_probs.clamp(min=MIN_LOG_PROB).tolist(), strict=True):
             log_probs[i] = log_prob
     return list(zip(tokens, log_probs, strict=True))
@@ -785,7 +761,8 @@ def _beam_candidates(
     if not placed:
         return []
     k = max(place.search.num_candidates for place in placed)
-    best = _summarized_candidates(placed, logits, summary, k)
+    rows = [row for place in placed for row in place.search.rows]
+    best = _summarized_candidates(_summary_of(placed, logits, summary), rows, k)
     if best is None:
         best = candidates(_constrained_log_probs(placed, logits), k)
     values, ids = best[0].tolist(), best[1].tolist()

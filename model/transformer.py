@@ -17,11 +17,11 @@ from model.encoder import Encoder
 from model.kv_cache import DecoderState, SelfAttentionCache
 from model.layers import Embedding, FeedForward
 from model.linear import Int8Unavailable, Linear, has_int8_kernels
-from model.native.library import POSITIONS
-from model.native.translate import NativeTranslator, PagedState
+from model.native.translate import NativeState, NativeTranslator
+from model.pages import POSITIONS
 from model.search import LogitsSummary
 
-DecodingState = DecoderState | PagedState
+DecodingState = DecoderState | NativeState
 """What decoding a running batch remembers: either has `num_rows`, `select`, `reorder` and `join`."""
 
 _ROW_BLOCK = 16
@@ -285,7 +285,7 @@ class Transformer(nn.Module):
 
     def decode_step_summarized(self, tokens: Tensor, state: DecodingState) -> tuple[Tensor, LogitsSummary | None]:
         """As :meth:`decode_step`, with a summary of the logits where the kernel gives one: search is faster with it."""
-        if isinstance(state, PagedState):
+        if isinstance(state, NativeState):
             assert self._native is not None
             return self._native.decode_step(tokens, state)
         hidden = self.target_embedding(tokens.unsqueeze(1), state.positions.unsqueeze(1), state.max_position)

@@ -18,8 +18,6 @@ import torch
 _ABI = 2
 COLUMNS = 64
 """Outputs in a block of packed weights."""
-POSITIONS = 16
-"""Positions in a key-value block."""
 
 ACTIVATIONS = {"none": 0, "relu": 1, "swish": 2, "gelu": 3, "gelu_tanh": 4}
 

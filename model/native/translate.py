@@ -1,20 +1,20 @@
 """Prefill and decode steps of a quantized model in one call of a compiled kernel each.
 
 The same numbers as `Transformer.prefill` and `decode_step` on torch's kernels, but for rounding (tests hold the two
-together). Sources are encoded one after the other, without padding; keys and values of a row lie in pages of 16
-positions that it takes as it grows, so that long and short rows together cost what they cost apart, and a row that
-leaves gives its pages back at once.
+together). Sources are encoded one after the other, without padding; keys and values of a row lie in pages (`pages.py`)
+that it takes as it grows, so that long and short rows together cost what they cost apart, and a row that leaves gives
+its pages back at once.
 """
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from model.layers import Embedding, LayerNorm
@@ -22,7 +22,6 @@ from model.linear import Linear
 from model.native.library import (
     ACTIVATIONS,
     COLUMNS,
-    POSITIONS,
     DecoderLayerStruct,
     EncoderLayerStruct,
     LinearStruct,
@@ -32,6 +31,7 @@ from model.native.library import (
     kernels,
     threads,
 )
+from model.pages import POSITIONS, PagedState, PagePool
 from model.search import LogitsSummary
 
 if TYPE_CHECKING:
@@ -42,199 +42,107 @@ if TYPE_CHECKING:
 _PAGES_AT_ONCE = 32
 
 
-class PagePool:
-    """Pages of keys and values of 16 target positions in all layers, lent to rows and taken back.
-
-    A page can belong to several rows: beams that share their past share its pages, and copy one only when they write
-    to it.
-    """
+class NativePages(PagePool):
+    """Pages that hold 16 target positions in all layers, in slabs that are fetched as they are needed."""
 
     def __init__(self, floats: int) -> None:
-        """Pages of ``floats`` numbers; memory is fetched when the first is taken."""
+        """Pages of ``floats`` numbers."""
+        super().__init__(num_reserved=1)
         self._floats = floats
+        self.page_bytes = 4 * floats
         self._slabs: list[Tensor] = []
-        self._addresses: list[int] = []
-        self._owners: list[int] = []
-        self._free: list[int] = []
+        self.addresses = np.zeros(1, dtype=np.uint64)
+        """Where each page lies in memory."""
 
-    @property
-    def page_bytes(self) -> int:
-        """Bytes of one page."""
-        return 4 * self._floats
+    def more(self) -> int:
+        """Fetch another slab."""
+        # Zeros: a row reads whole blocks, and what lies behind its last position must be a finite number.
+        slab = torch.zeros(_PAGES_AT_ONCE, self._floats)
+        self._slabs.append(slab)
+        starts = slab.data_ptr() + np.arange(_PAGES_AT_ONCE, dtype=np.uint64) * np.uint64(self.page_bytes)
+        self.addresses = np.concatenate([self.addresses, starts])
+        return len(self.addresses)
 
-    @property
-    def num_used(self) -> int:
-        """Pages lent at the moment."""
-        return len(self._owners) - len(self._free)
-
-    def take(self) -> int:
-        """A page of its own, by number; what it holds is left from its last owner."""
-        if not self._free:
-            # Zeros: a row reads whole blocks, and what lies behind its last position must be a finite number.
-            slab = torch.zeros(_PAGES_AT_ONCE, self._floats)
-            first = len(self._owners)
-            self._slabs.append(slab)
-            self._addresses += [slab[index].data_ptr() for index in range(_PAGES_AT_ONCE)]
-            self._owners += [0] * _PAGES_AT_ONCE
-            self._free += range(first + _PAGES_AT_ONCE - 1, first - 1, -1)
-        page = self._free.pop()
-        self._owners[page] = 1
-        return page
-
-    def share(self, page: int) -> None:
-        """One more owner."""
-        self._owners[page] += 1
-
-    def release(self, page: int) -> None:
-        """One owner less; the last one's leaving frees it."""
-        self._owners[page] -= 1
-        if not self._owners[page]:
-            self._free.append(page)
-
-    def is_shared(self, page: int) -> bool:
-        """Whether more than one row has it."""
-        return self._owners[page] > 1
-
-    def address(self, page: int) -> int:
-        """Where it lies in memory."""
-        return self._addresses[page]
-
-    def copy(self, page: int) -> int:
-        """A new page with the same numbers."""
-        new = self.take()
-        self._view(new).copy_(self._view(page))
-        return new
-
-    def _view(self, page: int) -> Tensor:
-        return self._slabs[page // _PAGES_AT_ONCE][page % _PAGES_AT_ONCE]
+    def copy(self, pages: Sequence[tuple[int, int]]) -> None:
+        """Copy what pages hold: (from, to) pairs."""
+        for source, to in pages:
+            ctypes.memmove(int(self.addresses[to]), int(self.addresses[source]), self.page_bytes)
 
 
-@dataclass(slots=True)
-class _Memory:
-    """A source's keys and values in every decoder layer, read by all rows that translate it."""
+class NativeState(PagedState):
+    """The rows of a running batch.
 
-    numbers: Tensor
-    length: int
+    Attributes:
+        sources: (R,) uint64, where each row's keys and values of its source lie, for all decoder layers.
+    """
 
+    def __init__(self, pool: NativePages, memories: list[Tensor], lengths: Sequence[int]) -> None:
+        """Rows at position 0; ``memories`` hold the keys and values of their sources."""
+        super().__init__(pool, lengths)
+        self._pages = pool
+        self._memories = memories
+        self.sources = np.array([memory.data_ptr() for memory in memories], dtype=np.uint64)
 
-@dataclass(slots=True)
-class _Row:
-    memory: _Memory
-    pages: list[int]
-    position: int = 0
+    def addresses(self) -> NDArray[np.uint64]:
+        """(R, W), where each page of ``pages`` lies."""
+        return self._pages.addresses[self.pages]
 
+    def _select_sources(self, index: NDArray[np.intp]) -> None:
+        self._memories = [self._memories[row] for row in index.tolist()]
+        self.sources = self.sources[index]
 
-class PagedState:
-    """The rows of a running batch; what `DecoderState` is for torch's kernels."""
-
-    def __init__(self, pool: PagePool, rows: list[_Row]) -> None:
-        """Rows that hold no pages yet."""
-        self._pool = pool
-        self._rows = rows
-        self._arrange()
-
-    @property
-    def num_rows(self) -> int:
-        """Rows in the batch."""
-        return len(self._rows)
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of the keys and values that the rows hold: pages and sources, what is shared counted once."""
-        pages = {page for row in self._rows for page in row.pages}
-        sources = {id(row.memory): row.memory.numbers.nbytes for row in self._rows}
-        return len(pages) * self._pool.page_bytes + sum(sources.values())
-
-    def select(self, rows: list[int]) -> None:
-        """Keep ``rows`` (any order, repeats allowed), in that order: all others leave the batch."""
-        old = self._rows
-        self._rows = [_Row(old[row].memory, list(old[row].pages), old[row].position) for row in rows]
-        for row in self._rows:
-            for page in row.pages:
-                self._pool.share(page)
-        for row in old:
-            for page in row.pages:
-                self._pool.release(page)
-        self._arrange()
-
-    def reorder(self, rows: list[int]) -> None:
-        """Move beams among the rows of their own sequences: as many rows as there are."""
-        if len(rows) != self.num_rows:
-            raise ValueError(f"{len(rows)} rows given to reorder a state of {self.num_rows} rows")
-        if rows != list(range(self.num_rows)):
-            self.select(rows)
-
-    def join(self, other: PagedState) -> None:
-        """Append the rows of ``other``, which is used up by it."""
-        self._rows += other._rows
-        other._rows = []
-        self._arrange()
-
-    def __del__(self) -> None:
-        """Give back all pages."""
-        for row in self._rows:
-            for page in row.pages:
-                self._pool.release(page)
-
-    def _arrange(self) -> None:
-        """Write down what a step tells the kernel, where the rows have changed."""
-        count = len(self._rows)
-        width = max((len(row.pages) for row in self._rows), default=0) + 4
-        self.pages = np.zeros((count, width), dtype=np.uint64)
-        for index, row in enumerate(self._rows):
-            self.pages[index, : len(row.pages)] = [self._pool.address(page) for page in row.pages]
-        self.positions = np.array([row.position for row in self._rows], dtype=np.int32)
-        self.cross = np.array([row.memory.numbers.data_ptr() for row in self._rows], dtype=np.uint64)
-        self.cross_lengths = np.array([row.memory.length for row in self._rows], dtype=np.int32)
-
-    def prepare_step(self) -> None:
-        """Give every row a place of its own to write its next position to."""
-        for index, row in enumerate(self._rows):
-            if row.position % POSITIONS == 0:
-                row.pages.append(self._pool.take())
-            elif self._pool.is_shared(row.pages[-1]):
-                shared = row.pages[-1]
-                row.pages[-1] = self._pool.copy(shared)
-                self._pool.release(shared)
-            else:
-                continue
-            if len(row.pages) > self.pages.shape[1]:
-                self.pages = np.pad(self.pages, ((0, 0), (0, self.pages.shape[1])))
-            self.pages[index, len(row.pages) - 1] = self._pool.address(row.pages[-1])
-
-    def advance(self) -> None:
-        """Every row has decoded one position."""
-        for row in self._rows:
-            row.position += 1
-        self.positions += 1
+    def _join_sources(self, other: PagedState) -> None:
+        assert isinstance(other, NativeState)
+        self._memories = self._memories + other._memories
+        self.sources = np.concatenate([self.sources, other.sources])
 
 
 class KernelSummary(LogitsSummary):
-    """A summary that is searched by a kernel too."""
+    """What the kernel knows of each block of neighbouring tokens; searched by a kernel too."""
+
+    def __init__(self, logits: Tensor, maxima: Tensor, sums: Tensor) -> None:
+        """Remember.
+
+        Args:
+            logits: (R, V).
+            maxima: (R, ceil(V / COLUMNS)) the largest logit of each block; NaN where one is NaN or +inf.
+            sums: Same shape, the sum of exp(logit - maximum of the block).
+        """
+        self._logits = logits
+        self.maxima = maxima
+        self.sums = sums
 
     def rows(self, index: Tensor) -> KernelSummary:
         """The summary of some rows."""
-        return KernelSummary(self.maxima[index], self.sums[index], self.block_size)
+        return KernelSummary(self._logits[index], self.maxima[index], self.sums[index])
 
-    def best_tokens(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """As the function `best_tokens`, but that -inf alone gives NaN."""
-        values, ids, _ = self._best(logits, 1, [set()] * len(logits), with_sums=False)
+    def log_probs(self, tokens: Tensor) -> Tensor:
+        """(R,) the log-probability of one token a row."""
+        return self._logits.gather(1, tokens[:, None]).squeeze(1) - self.log_sum_exp()
+
+    def log_sum_exp(self) -> Tensor:
+        """(R,) the logarithm of the softmax's denominator; NaN for a row without finite logits."""
+        largest = self.maxima.amax(-1, keepdim=True)
+        return largest.squeeze(1) + (self.sums * (self.maxima - largest).exp()).sum(-1).log()
+
+    def best_tokens(self) -> tuple[Tensor, Tensor]:
+        """The best token of each row; a value is NaN where the row is not finite."""
+        values, ids, _ = self._best(1, [set()] * len(self._logits), with_sums=False)
         return values.squeeze(1), ids.squeeze(1)
 
-    def candidates(self, logits: Tensor, k: int, banned: Sequence[set[int]]) -> tuple[Tensor, Tensor] | None:
+    def candidates(self, k: int, banned: Sequence[set[int]]) -> tuple[Tensor, Tensor] | None:
         """As for any summary."""
-        if k >= logits.shape[1]:
+        if k >= self._logits.shape[1]:
             return None
-        values, ids, log_sums = self._best(logits, k, banned, with_sums=True)
+        values, ids, log_sums = self._best(k, banned, with_sums=True)
         if bool((values[:, -1] == -torch.inf).any()):
             return None
         return values - log_sums.unsqueeze(1), ids
 
-    def _best(
-        self, logits: Tensor, k: int, banned: Sequence[set[int]], with_sums: bool
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def _best(self, k: int, banned: Sequence[set[int]], with_sums: bool) -> tuple[Tensor, Tensor, Tensor]:
         library = kernels()
         assert library is not None
+        logits = self._logits
         rows, vocabulary = logits.shape
         assert logits.is_contiguous() and self.maxima.is_contiguous() and self.sums.is_contiguous()
         starts = np.cumsum([0, *map(len, banned)], dtype=np.int32)
@@ -274,7 +182,7 @@ class NativeTranslator:
             target_embedding=model.target_embedding.weight.data_ptr(), embedding_factor=config.embedding_factor,
         )  # fmt: skip
         self._block = 2 * POSITIONS * config.d_model
-        self._pool = PagePool(config.num_decoder_layers * self._block)
+        self._pool = NativePages(config.num_decoder_layers * self._block)
 
     @staticmethod
     def fits(model: Transformer) -> bool:
@@ -286,33 +194,32 @@ class NativeTranslator:
         )
         return kernels() is not None and packed and plain and model.config.positions != "rotary"
 
-    def prefill(self, sources: list[list[int]]) -> PagedState:
+    def prefill(self, sources: list[list[int]]) -> NativeState:
         """Encode sources and write their keys and values; one row each, at position 0."""
         library = kernels()
         assert library is not None
         ids = np.array([token for source in sources for token in source], dtype=np.int32)
         starts = np.cumsum([0, *map(len, sources)], dtype=np.int32)
-        memories = []
-        for source in sources:
-            # Zeros, for the reason of the pages'.
-            blocks = -(-len(source) // POSITIONS)
-            numbers = torch.zeros(self._struct.decoder_layers * blocks * self._block)
-            memories.append(_Memory(numbers, len(source)))
-        cross = np.array([memory.numbers.data_ptr() for memory in memories], dtype=np.uint64)
+        # Zeros, for the reason of the pages'.
+        memories = [
+            torch.zeros(self._struct.decoder_layers * -(-len(source) // POSITIONS) * self._block) for source in sources
+        ]
+        state = NativeState(self._pool, memories, list(map(len, sources)))
         table = _positions(self._model.source_embedding, max(map(len, sources)))
         checked(
             library.gs_encode(
                 ctypes.byref(self._struct), threads(), ids.ctypes.data, table, len(sources),
-                starts.ctypes.data, cross.ctypes.data,
+                starts.ctypes.data, state.sources.ctypes.data,
             )
         )  # fmt: skip
-        return PagedState(self._pool, [_Row(memory, []) for memory in memories])
+        return state
 
-    def decode_step(self, tokens: Tensor, state: PagedState) -> tuple[Tensor, LogitsSummary]:
+    def decode_step(self, tokens: Tensor, state: NativeState) -> tuple[Tensor, LogitsSummary]:
         """Decode one position of every row: the next token's logits (R, V), and what is known of their blocks."""
         library = kernels()
         assert library is not None
         state.prepare_step()
+        pages = state.addresses()
         rows = state.num_rows
         ids = tokens.to(torch.int32)
         logits = torch.empty(rows, self._struct.vocabulary)
@@ -322,13 +229,13 @@ class NativeTranslator:
         checked(
             library.gs_decode(
                 ctypes.byref(self._struct), threads(), rows, ids.data_ptr(), state.positions.ctypes.data,
-                table, state.pages.ctypes.data, state.pages.shape[1], state.cross.ctypes.data,
-                state.cross_lengths.ctypes.data, logits.data_ptr(), maxima.data_ptr(),
+                table, pages.ctypes.data, pages.shape[1], state.sources.ctypes.data,
+                state.source_lengths.ctypes.data, logits.data_ptr(), maxima.data_ptr(),
                 sums.data_ptr(),
             )
         )  # fmt: skip
         state.advance()
-        return logits, KernelSummary(maxima, sums, COLUMNS)
+        return logits, KernelSummary(logits, maxima, sums)
 
 
 def _positions(embedding: Embedding, count: int) -> int | None:

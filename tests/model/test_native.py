@@ -14,8 +14,8 @@ from model.generation import generate
 from model.linear import Linear
 from model.native.library import kernels
 from model.native.packing import PackedWeight
-from model.native.translate import KernelSummary, PagedState
-from model.search import LogitsSummary, advance_batch, best_tokens, candidates, start_search
+from model.native.translate import KernelSummary, NativeState
+from model.search import advance_batch, best_tokens, candidates, start_search
 from tests.model.tiny import VARIATIONS, VOCAB_SIZE, prefill, random_sources, step, tiny_model
 
 pytestmark = pytest.mark.skipif(
@@ -56,7 +56,7 @@ def test_steps_give_the_logits_of_the_modules(name):
     model = native_model(**VARIATIONS[name])
     sources = random_sources([3, 17, 9, 1, 20])
     state = prefill(model, sources)
-    assert isinstance(state, PagedState)
+    assert isinstance(state, NativeState)
     translator, model._native = model._native, None
     expected_state = prefill(model, sources)
     differences = []
@@ -74,7 +74,7 @@ def test_steps_give_the_logits_of_the_modules(name):
 
 def test_a_model_with_rotary_positions_runs_on_the_modules():
     model = native_model(**VARIATIONS["rotary positions"])
-    assert not isinstance(prefill(model, random_sources([4])), PagedState)
+    assert not isinstance(prefill(model, random_sources([4])), NativeState)
 
 
 def _alone(model, source, tokens):
@@ -130,7 +130,6 @@ def test_rows_that_join_leave_fork_and_change_places_go_on_as_if_alone(data):
             rows = data.draw(st.lists(st.integers(0, len(histories) - 1), max_size=6))
             state.select(rows)
             histories = [histories[row] for row in rows]
-            last = last[rows] if all(past for _, past in histories) and "last" in locals() else None
             # What was last computed belongs to the old rows: one more step, so that there is something to compare.
             if histories:
                 last = step(model, state, [5] * len(histories))
@@ -172,7 +171,7 @@ def test_beam_search_gives_what_it_gives_on_the_modules():
 def _summary(logits):
     blocks = torch.nn.functional.pad(logits, (0, -logits.shape[1] % 64), value=-torch.inf).unflatten(1, (-1, 64))
     maxima = blocks.amax(-1)
-    return LogitsSummary(maxima, (blocks - maxima.unsqueeze(-1)).exp().sum(-1), 64)
+    return KernelSummary(logits, maxima, (blocks - maxima.unsqueeze(-1)).exp().sum(-1))
 
 
 def test_the_kernel_summarizes_its_logits():
@@ -193,10 +192,9 @@ def test_a_summary_does_not_hide_what_is_not_finite(poison):
     with torch.no_grad():
         _, summary = model.decode_step_summarized(torch.tensor([5]), prefill(model, random_sources([4])))
     assert isinstance(summary, KernelSummary)
-    logits = torch.zeros(1, 1000)
-    assert summary.best_tokens(logits)[0].isnan().all()
-    assert summary.candidates(logits, 4, [set()])[0][0, 0].isnan()
-    assert LogitsSummary(summary.maxima, summary.sums, 64).best_tokens(logits)[0].isnan().all()
+    assert summary.best_tokens()[0].isnan().all()
+    assert summary.candidates(4, [set()])[0][0, 0].isnan()
+    assert summary.log_probs(torch.tensor([4])).isnan().all()
 
 
 @settings(max_examples=60, deadline=None)
@@ -213,15 +211,13 @@ def test_search_finds_the_same_with_a_summary_and_without(seed, rows, k, coarse)
     for row, tokens in enumerate(banned):
         log_probs[row, list(tokens)] = -torch.inf
     values, ids = candidates(log_probs, k)
-    plain = _summary(logits)
-    for summary in (plain, KernelSummary(plain.maxima, plain.sums, plain.block_size)):
-        got = summary.candidates(logits, k, banned)
-        if got is None:
-            assert coarse and summary is plain  # a tie for the last place: the plain one reads the whole row then
-        else:
-            assert torch.equal(got[1], ids)
-            torch.testing.assert_close(got[0], values)
-        assert torch.equal(summary.best_tokens(logits)[1], best_tokens(logits)[1])
+    summary = _summary(logits)
+    got = summary.candidates(k, banned)
+    assert torch.equal(got[1], ids)
+    torch.testing.assert_close(got[0], values)
+    best = best_tokens(logits)[1]
+    assert torch.equal(summary.best_tokens()[1], best)
+    torch.testing.assert_close(summary.log_probs(best), logits.log_softmax(-1).amax(-1))
 
 
 def test_a_step_of_all_kinds_of_search_is_the_same_with_a_summary():
