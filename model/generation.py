@@ -18,7 +18,7 @@ from model.config import TransformerConfig
 from model.decoding import DecodingOptions, Hypothesis
 from model.search import Search, SearchStep, advance_batch, start_search
 from model.tokenizer import TextTokenizer
-from model.transformer import DecodingState, Transformer, pad_sequences
+from model.transformer import DecodingState, Transformer
 
 
 def target_limit(config: TransformerConfig, source_length: int) -> int:
@@ -124,13 +124,11 @@ def translate_texts(
 
 def _decode(model: Transformer, source_ids: list[list[int]], searches: list[Search]) -> None:
     """Run one batch until every search has finished."""
-    device = model.target_embedding.weight.device
-    padded, mask = pad_sequences(source_ids, model.config.pad_id, device)
-    state = model.prefill(padded, mask)
+    state = model.prefill(source_ids)
     tokens = [model.config.decoder_start_id] * len(searches)
     running = list(searches)
     while running:
-        logits, summary = model.decode_step_summarized(torch.tensor(tokens, device=device), state)
+        logits, summary = model.decode_step_summarized(torch.tensor(tokens), state)
         rows_before = [search.num_rows for search in running]
         steps = advance_batch(running, logits, summary)
         _move_rows(state, rows_before, steps)

@@ -26,6 +26,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
@@ -97,21 +98,31 @@ class Constraints:
     min_target_tokens: int = 0
     no_repeat_ngram_size: int = 0
     repetition_penalty: float = 1.0
+    _never: frozenset[int] = field(init=False, repr=False, compare=False)
+    _not_yet: frozenset[int] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Prepares the two sets that nearly every row of every step asks for."""
+        object.__setattr__(self, "_never", frozenset(self.forbidden_ids))
+        object.__setattr__(self, "_not_yet", self._never | {self.eos_id})
+
+    @property
+    def only_bans(self) -> bool:
+        """Whether `banned_ids` is all there is to it, once the forced prefix is over."""
+        return self.repetition_penalty == 1.0
 
     def forced_id(self, tokens: Sequence[int]) -> int | None:
         """The only token that may follow `tokens`, or None outside the forced prefix."""
         return self.forced_prefix[len(tokens)] if len(tokens) < len(self.forced_prefix) else None
 
-    def banned_ids(self, tokens: Sequence[int]) -> set[int]:
+    def banned_ids(self, tokens: Sequence[int]) -> frozenset[int]:
         """All tokens that may not follow `tokens`, outside the forced prefix."""
-        banned = set(self.forbidden_ids)
-        if len(tokens) < self.min_target_tokens:
-            banned.add(self.eos_id)
+        banned = self._not_yet if len(tokens) < self.min_target_tokens else self._never
         size = self.no_repeat_ngram_size
         if 0 < size <= len(tokens):
             num_ngrams = len(tokens) - size + 1
             start = tokens[num_ngrams:]
-            banned.update(tokens[i + size - 1] for i in range(num_ngrams) if tokens[i : i + size - 1] == start)
+            banned |= {tokens[i + size - 1] for i in range(num_ngrams) if tokens[i : i + size - 1] == start}
         return banned
 
     def permits(self, tokens: Sequence[int], token: int) -> bool:
@@ -121,8 +132,7 @@ class Constraints:
             return token == forced
         if self.no_repeat_ngram_size:
             return token not in self.banned_ids(tokens)
-        # The same without building a set: this is asked for every row of every step.
-        return token not in self.forbidden_ids and (token != self.eos_id or len(tokens) >= self.min_target_tokens)
+        return token not in self._never and (token != self.eos_id or len(tokens) >= self.min_target_tokens)
 
     def penalty(self, tokens: Sequence[int], token: int) -> float:
         """The factor that `token`'s log-probability gets after `tokens`."""
@@ -268,7 +278,7 @@ class LogitsSummary(ABC):
         """As the function `best_tokens`, but that a row's value may be NaN where it is +inf or -inf."""
 
     @abstractmethod
-    def candidates(self, k: int, banned: Sequence[set[int]]) -> tuple[Tensor, Tensor] | None:
+    def candidates(self, k: int, banned: Sequence[AbstractSet[int]]) -> tuple[Tensor, Tensor] | None:
         """As the function `candidates` of log-probabilities whose `banned` tokens were set to -inf.
 
         Args:
@@ -342,6 +352,16 @@ class Search(ABC):
     def rows(self) -> list[tuple[Constraints, Sequence[int]]]:
         """For each row its constraints and the tokens written so far."""
         return [(self.constraints, beam.tokens) for beam in self._beams]
+
+    def banned_ids(self) -> list[frozenset[int]] | None:
+        """For each row what it may not choose; None while there is more to it: a forced token, or a penalty."""
+        constraints = self.constraints
+        length = len(self._beams[0].tokens)  # of every row
+        if not constraints.only_bans or length < len(constraints.forced_prefix):
+            return None
+        if not constraints.no_repeat_ngram_size:
+            return [constraints.banned_ids(self._beams[0].tokens)] * len(self._beams)
+        return [constraints.banned_ids(beam.tokens) for beam in self._beams]
 
     def hypotheses(self) -> list[Hypothesis]:
         """The `num_hypotheses` best, best first, all different; fewer if the vocabulary does not give that many.
@@ -465,13 +485,8 @@ class SamplingSearch(Search):
         return SearchStep([], [])
 
 
-class _Candidate(NamedTuple):
-    """A row's continuation by one token."""
-
-    total: float
-    parent: int
-    token: int
-    value: float
+_Candidate = tuple[float, int, int, float]
+"""A row's continuation by one token: the total, negative, so that the best comes first; row; token; value."""
 
 
 class BeamSearch(Search):
@@ -502,9 +517,10 @@ class BeamSearch(Search):
         """
         beam_size = self.options.beam_size
         length = len(self._beams[0].tokens) + 1
+        eos_id, is_last = self.constraints.eos_id, length >= self.max_tokens
         running: list[_Candidate] = []
         for rank, candidate in enumerate(self._ranked(values, ids)):
-            if candidate.token == self.constraints.eos_id or length >= self.max_tokens:
+            if candidate[2] == eos_id or is_last:
                 if rank < beam_size:
                     self._done.append(self._finish(self._extended(candidate)))
             elif len(running) < beam_size:
@@ -515,12 +531,12 @@ class BeamSearch(Search):
             self._beams = []
             return SearchStep([], [])
         self._beams = [self._extended(candidate) for candidate in running]
-        return SearchStep([candidate.parent for candidate in running], [candidate.token for candidate in running])
+        return SearchStep([parent for _, parent, _, _ in running], [token for _, _, token, _ in running])
 
     def _ranked(self, values: Sequence[Sequence[float]], ids: Sequence[Sequence[int]]) -> list[_Candidate]:
         """The best `num_candidates` continuations of all rows, best first; of equals the lowest row, then token."""
         count = self.num_candidates
-        pool: list[tuple[float, int, int, float]] = []
+        pool: list[_Candidate] = []
         for parent, beam in enumerate(self._beams):
             # A row's candidates come best first. Once there are enough, those of a later row that are not better than
             # the last of them can be left out, with all behind them: of equals the lower row counts.
@@ -532,18 +548,20 @@ class BeamSearch(Search):
                 pool.append((-(total + value), parent, token, value))
             pool.sort()  # by total, row and token; no two are equal in all three
             del pool[count:]
-        return [_Candidate(-negative, parent, token, value) for negative, parent, token, value in pool]
+        return pool
 
     def _extended(self, candidate: _Candidate) -> _Beam:
-        beam = self._beams[candidate.parent]
-        return beam.extended(candidate.token, candidate.value, self.constraints.penalty(beam.tokens, candidate.token))
+        _, parent, token, value = candidate
+        beam = self._beams[parent]
+        penalty = 1.0 if self.constraints.only_bans else self.constraints.penalty(beam.tokens, token)
+        return beam.extended(token, value, penalty)
 
     def _is_decided(self, running: Sequence[_Candidate], length: int) -> bool:
         if not running:
             return True
         if len(self._done) < self.options.beam_size:
             return False
-        best_running_score = running[0].total / length**self.options.length_penalty
+        best_running_score = -running[0][0] / length**self.options.length_penalty
         return self.options.early_stopping or best_running_score <= self._score(self._done[-1])
 
     @staticmethod
@@ -624,17 +642,25 @@ def advance_batch(searches: Sequence[Search], logits: Tensor, summary: LogitsSum
         NonFiniteLogits: A row holds NaN, +inf or no finite value. No search was advanced: the caller may drop those
             concerned and repeat the step (there may be others, of another kind).
     """
-    first_rows = [0]
+    greedy: list[_Placed[GreedySearch]] = []
+    beams: list[_Placed[BeamSearch]] = []
+    sampling: list[_Placed[SamplingSearch]] = []
+    first_row = 0
     for index, search in enumerate(searches):
         if search.finished:
             raise ValueError(f"search {index} of the batch has finished")
-        first_rows.append(first_rows[-1] + search.num_rows)
-    if first_rows[-1] != logits.shape[0]:
-        raise ValueError(f"logits have {logits.shape[0]} rows, but the searches hold {first_rows[-1]}")
+        rows = range(first_row, first_row + search.num_rows)
+        first_row = rows.stop
+        match search:
+            case BeamSearch():
+                beams.append(_Placed(search, index, rows))
+            case GreedySearch():
+                greedy.append(_Placed(search, index, rows))
+            case SamplingSearch():
+                sampling.append(_Placed(search, index, rows))
+    if first_row != logits.shape[0]:
+        raise ValueError(f"logits have {logits.shape[0]} rows, but the searches hold {first_row}")
 
-    greedy = _of_kind(GreedySearch, searches, first_rows)
-    beams = _of_kind(BeamSearch, searches, first_rows)
-    sampling = _of_kind(SamplingSearch, searches, first_rows)
     # All that can fail comes before the first search is touched.
     greedy_choices = _greedy_choices(greedy, logits, summary)
     beam_candidates = _beam_candidates(beams, logits, summary)
@@ -660,14 +686,6 @@ class _Placed(Generic[S]):
     rows: range
 
 
-def _of_kind(kind: type[S], searches: Sequence[Search], first_rows: Sequence[int]) -> list[_Placed[S]]:
-    return [
-        _Placed(search, index, range(first_rows[index], first_rows[index + 1]))
-        for index, search in enumerate(searches)
-        if isinstance(search, kind)
-    ]
-
-
 def _rows_of(placed: Sequence[_Placed[S]], logits: Tensor) -> Tensor:
     """The logits of these searches in float32: a copy, or `logits` itself if all rows are theirs."""
     rows = [row for place in placed for row in place.rows]
@@ -685,16 +703,18 @@ def _summary_of(placed: Sequence[_Placed[S]], logits: Tensor, summary: LogitsSum
 
 
 def _summarized_candidates(
-    summary: LogitsSummary | None, rows: Sequence[tuple[Constraints, Sequence[int]]], k: int
+    summary: LogitsSummary | None, searches: Iterable[Search], k: int
 ) -> tuple[Tensor, Tensor] | None:
     """The k best permitted tokens, and their log-probabilities; None where only all logits can tell."""
-    needs_all = any(
-        constraints.repetition_penalty != 1.0 or constraints.forced_id(tokens) is not None
-        for constraints, tokens in rows
-    )
-    if summary is None or needs_all:
+    if summary is None:
         return None
-    return summary.candidates(k, [constraints.banned_ids(tokens) for constraints, tokens in rows])
+    banned: list[frozenset[int]] = []
+    for search in searches:
+        ids = search.banned_ids()
+        if ids is None:
+            return None
+        banned += ids
+    return summary.candidates(k, banned)
 
 
 def _raise_if_not_finite(placed: Sequence[_Placed[S]], is_finite: Sequence[bool]) -> None:
@@ -720,12 +740,11 @@ def _greedy_choices(
     rows = [row for place in placed for row in place.search.rows]
     wrong = [i for i, (constraints, written) in enumerate(rows) if not constraints.permits(written, tokens[i])]
     if wrong:
-        wrong_rows = [rows[i] for i in wrong]
         some = None if summary is None else summary.rows(torch.tensor(wrong))
-        best = _summarized_candidates(some, wrong_rows, 1)
+        best = _summarized_candidates(some, (placed[i].search for i in wrong), 1)
         if best is None:
             masked = _rows_of([placed[i] for i in wrong], logits).clone()
-            apply_constraints(masked, wrong_rows)
+            apply_constraints(masked, [rows[i] for i in wrong])
             permitted = best_tokens(masked)[1]
         else:
             permitted = best[1].squeeze(1)
@@ -761,8 +780,7 @@ def _beam_candidates(
     if not placed:
         return []
     k = max(place.search.num_candidates for place in placed)
-    rows = [row for place in placed for row in place.search.rows]
-    best = _summarized_candidates(_summary_of(placed, logits, summary), rows, k)
+    best = _summarized_candidates(_summary_of(placed, logits, summary), (place.search for place in placed), k)
     if best is None:
         best = candidates(_constrained_log_probs(placed, logits), k)
     values, ids = best[0].tolist(), best[1].tolist()

@@ -6,6 +6,7 @@ Letters: B batch, R decoder rows, S source positions, T target positions, M mode
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -117,7 +118,7 @@ class Transformer(nn.Module):
         Raises:
             Int8Unavailable: When int8 was asked for and torch has no kernel for this processor or device.
         """
-        device = self.target_embedding.weight.device
+        device = self.device
         if precision == "auto":
             precision = _fastest_precision(device)
         if precision != "int8":
@@ -166,6 +167,11 @@ class Transformer(nn.Module):
         if self.is_quantized:
             return "int8"
         return str(self.output.effective_weight().dtype).removeprefix("torch.")
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model computes."""
+        return self.target_embedding.weight.device
 
     @property
     def cache_page_tokens(self) -> int:
@@ -225,20 +231,18 @@ class Transformer(nn.Module):
         memory = self.encode(source_ids, source_mask)
         return self.logits(self.decode(target_ids, memory, source_mask))
 
-    def prefill(self, source_ids: Tensor, source_mask: Tensor | None) -> DecodingState:
+    def prefill(self, sources: Sequence[Sequence[int]]) -> DecodingState:
         """Encode sources and prepare to decode them, one row each.
 
         Args:
-            source_ids: (B, S), each row ended by ``eos_id`` and filled with ``pad_id``.
-            source_mask: (B, S) boolean, True = a real token; None when nothing is padded.
+            sources: Token ids, each ended by ``eos_id``.
 
         Returns:
             A state whose cross-attention caches are written and whose rows stand at position 0.
         """
         if self._native is not None:
-            return self._native.prefill(_unpadded(source_ids, source_mask))
-        if source_mask is None:
-            source_mask = torch.ones_like(source_ids, dtype=torch.bool)
+            return self._native.prefill(sources)
+        source_ids, source_mask = pad_sequences(sources, self.config.pad_id, self.device)
         if self._key_block > 1:
             return self._prefill_apart(source_ids, source_mask)
         return self._prefill(source_ids, source_mask)
@@ -275,7 +279,7 @@ class Transformer(nn.Module):
         """Decode one position of every row.
 
         Args:
-            tokens: (R,) the last token of each row; ``decoder_start_id`` at position 0.
+            tokens: (R,) the last token of each row, in the processor's memory; ``decoder_start_id`` at position 0.
             state: Advanced by one position.
 
         Returns:
@@ -288,6 +292,7 @@ class Transformer(nn.Module):
         if isinstance(state, NativeState):
             assert self._native is not None
             return self._native.decode_step(tokens, state)
+        tokens = tokens.to(self.device)
         hidden = self.target_embedding(tokens.unsqueeze(1), state.positions.unsqueeze(1), state.max_position)
         hidden = self.decoder.step(hidden, state)
         state.advance()
@@ -316,17 +321,9 @@ def _fastest_precision(device: torch.device) -> Precision:
     return "bfloat16" if torch.cuda.is_bf16_supported() else "float16"
 
 
-def _unpadded(source_ids: Tensor, source_mask: Tensor | None) -> list[list[int]]:
-    rows = source_ids.tolist()
-    if source_mask is None:
-        return rows
-    return [
-        [token for token, real in zip(*pair, strict=True) if real]
-        for pair in zip(rows, source_mask.tolist(), strict=True)
-    ]
-
-
-def pad_sequences(sequences: list[list[int]], pad_id: int, device: torch.device | None = None) -> tuple[Tensor, Tensor]:
+def pad_sequences(
+    sequences: Sequence[Sequence[int]], pad_id: int, device: torch.device | None = None
+) -> tuple[Tensor, Tensor]:
     """Put id lists into one rectangle.
 
     Returns:
@@ -334,7 +331,7 @@ def pad_sequences(sequences: list[list[int]], pad_id: int, device: torch.device 
     """
     lengths = torch.tensor([len(ids) for ids in sequences])
     width = int(lengths.max())
-    padded = torch.tensor([ids + [pad_id] * (width - len(ids)) for ids in sequences], dtype=torch.int64)
+    padded = torch.tensor([[*ids, *[pad_id] * (width - len(ids))] for ids in sequences], dtype=torch.int64)
     mask = torch.arange(width) < lengths.unsqueeze(1)
     return padded.to(device), mask.to(device)
 

@@ -344,9 +344,15 @@ class SegmentWork:
     def _judge(self, node: _Node, result: SequenceResult) -> None:
         """Takes the first good hypothesis, or decides what comes next."""
         now = node.tries[-1]
-        candidates = [self._candidate(node, now.form, hypothesis) for hypothesis in result.hypotheses]
-        keeping = [candidate for candidate in candidates if candidate is not None]
-        good = [candidate for candidate in keeping if not candidate.faults]
+        keeping: list[_Candidate] = []
+        good: list[_Candidate] = []
+        for hypothesis in result.hypotheses:
+            candidate = self._candidate(node, now.form, hypothesis)
+            if candidate is not None:
+                keeping.append(candidate)
+                good += [] if candidate.faults else [candidate]
+            if len(good) == self._num_wanted:
+                break  # To look at the rest would take three quarters of the time.
         if good:
             # The caller's ranks: the rest is second choice, but never one that lost something.
             bad = [candidate for candidate in keeping if candidate.faults == ("untranslated",)]

@@ -9,7 +9,9 @@ its pages back at once.
 from __future__ import annotations
 
 import ctypes
+import itertools
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -127,26 +129,30 @@ class KernelSummary(LogitsSummary):
 
     def best_tokens(self) -> tuple[Tensor, Tensor]:
         """The best token of each row; a value is NaN where the row is not finite."""
-        values, ids, _ = self._best(1, [set()] * len(self._logits), with_sums=False)
+        values, ids, _ = self._best(1, [frozenset()] * len(self._logits), with_sums=False)
         return values.squeeze(1), ids.squeeze(1)
 
-    def candidates(self, k: int, banned: Sequence[set[int]]) -> tuple[Tensor, Tensor] | None:
+    def candidates(self, k: int, banned: Sequence[AbstractSet[int]]) -> tuple[Tensor, Tensor] | None:
         """As for any summary."""
         if k >= self._logits.shape[1]:
             return None
         values, ids, log_sums = self._best(k, banned, with_sums=True)
-        if bool((values[:, -1] == -torch.inf).any()):
+        if bool(np.any(values.numpy()[:, -1] == -np.inf)):
             return None
         return values - log_sums.unsqueeze(1), ids
 
-    def _best(self, k: int, banned: Sequence[set[int]], with_sums: bool) -> tuple[Tensor, Tensor, Tensor]:
+    def _best(self, k: int, banned: Sequence[AbstractSet[int]], with_sums: bool) -> tuple[Tensor, Tensor, Tensor]:
         library = kernels()
         assert library is not None
         logits = self._logits
         rows, vocabulary = logits.shape
         assert logits.is_contiguous() and self.maxima.is_contiguous() and self.sums.is_contiguous()
-        starts = np.cumsum([0, *map(len, banned)], dtype=np.int32)
-        tokens = np.fromiter((token for some in banned for token in some), dtype=np.int32, count=int(starts[-1]))
+        if all(some is banned[0] for some in banned):  # nearly always
+            tokens = np.array([*banned[0]] * rows, dtype=np.int32)
+            starts = np.arange(rows + 1, dtype=np.int32) * len(banned[0])
+        else:
+            tokens = np.array([token for some in banned for token in some], dtype=np.int32)
+            starts = np.array([0, *itertools.accumulate(map(len, banned))], dtype=np.int32)
         values, ids = torch.empty(rows, k), torch.empty(rows, k, dtype=torch.int64)
         log_sums = torch.empty(rows if with_sums else 0)
         library.gs_best(
@@ -194,7 +200,7 @@ class NativeTranslator:
         )
         return kernels() is not None and packed and plain and model.config.positions != "rotary"
 
-    def prefill(self, sources: list[list[int]]) -> NativeState:
+    def prefill(self, sources: Sequence[Sequence[int]]) -> NativeState:
         """Encode sources and write their keys and values; one row each, at position 0."""
         library = kernels()
         assert library is not None

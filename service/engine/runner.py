@@ -21,7 +21,7 @@ from model.description import advised_decoding
 from model.generation import forbidden_outputs
 from model.native.library import set_threads, threads
 from model.search import GreedySearch, NonFiniteLogits, SamplingSearch, Search, SearchStep, advance_batch, start_search
-from model.transformer import DecodingState, pad_sequences
+from model.transformer import DecodingState
 from service.engine.interface import ModelInfo
 from service.engine.limits import EngineLimits
 from service.engine.step import EncodeGroup, Newcomer, SchedulerOutput, SequenceUpdate, StepResult
@@ -55,7 +55,7 @@ class _Batch:
         self.checkpoint = checkpoint
         self._model = checkpoint.model.eval()
         self._config = checkpoint.config
-        self.device = self._model.target_embedding.weight.device
+        self.device = self._model.device
         self._forbidden_ids = forbidden_outputs(checkpoint.config, checkpoint.tokenizer)
         self._sequences: list[_Sequence] = []
         self._tokens: list[int] = []
@@ -79,10 +79,7 @@ class _Batch:
 
     def join(self, newcomers: Sequence[Newcomer]) -> None:
         """Encodes newcomers together and appends a row for each."""
-        source_ids, source_mask = pad_sequences(
-            [list(newcomer.source_ids) for newcomer in newcomers], self._config.pad_id, self.device
-        )
-        state = self._model.prefill(source_ids, source_mask)
+        state = self._model.prefill([newcomer.source_ids for newcomer in newcomers])
         if self._state is None:
             self._state = state
         else:
@@ -95,9 +92,7 @@ class _Batch:
         """Decodes one position of every row, and says what came of it."""
         if self._state is None:
             return []
-        logits, summary = self._model.decode_step_summarized(
-            torch.tensor(self._tokens, device=self.device), self._state
-        )
+        logits, summary = self._model.decode_step_summarized(torch.tensor(self._tokens), self._state)
         placed = self._placed()
         num_sequences = len(placed)
         updates: list[SequenceUpdate] = []

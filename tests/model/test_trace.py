@@ -135,7 +135,7 @@ def decoded_rows(model, source, options, monkeypatch):
 
     monkeypatch.setattr(model, "_native", None)  # the kernels hand out no weights: see the test after the next
     with torch.no_grad():
-        state = model.prefill(*pad_sequences([source], model.config.pad_id))
+        state = model.prefill([source])
     monkeypatch.setattr("model.decoder.fused_attention", recording)
     search = start_search(options, eos_id=EOS, max_tokens=10, forbidden_ids=(0,))
     tokens, rows = [model.config.decoder_start_id], {}
@@ -179,7 +179,7 @@ def test_replayed_logits_are_those_of_the_compiled_kernels(model):
     source = source_for(model)
     found = replay(model, source, TARGET)
     with torch.no_grad():
-        state = model.prefill(*pad_sequences([source], model.config.pad_id))
+        state = model.prefill([source])
         for step, token in enumerate(found.input_ids):
             logits = model.decode_step(torch.tensor([token]), state)[0]
             np.testing.assert_allclose(found.logits[step], logits, atol=tolerance(model, 1e-5))

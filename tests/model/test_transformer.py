@@ -322,7 +322,7 @@ def test_every_float_format_translates_nearly_as_float64_does(variation, precisi
     with torch.no_grad():
         expected = model.double()(*pad_sequences(sources, 0), targets)
         model.set_precision(precision)
-        state = model.prefill(*pad_sequences(sources, 0))
+        state = model.prefill(sources)
         stepwise = torch.stack([model.decode_step(targets[:, t], state) for t in range(TARGET_LENGTH)], dim=1)
     assert model.precision == precision
     assert {weight.dtype for weight in model.parameters()} == {getattr(torch, precision)}

@@ -3,7 +3,7 @@
 import torch
 
 from model.config import TransformerConfig
-from model.transformer import Transformer, pad_sequences
+from model.transformer import Transformer
 
 VOCAB_SIZE = 29
 EOS = 3
@@ -81,7 +81,7 @@ def forward(model, source, target):
 
 def prefill(model, sources):
     with torch.no_grad():
-        return model.prefill(*pad_sequences(sources, model.config.pad_id))
+        return model.prefill(sources)
 
 
 def step(model, state, tokens):

@@ -8,7 +8,6 @@ import torch
 from model.checkpoint import load_checkpoint
 from model.decoding import DecodingOptions
 from model.linear import BatchVariance, Linear
-from model.transformer import pad_sequences
 from service.engine.limits import EngineLimits
 from service.engine.request import EngineRequest, SequenceRequest
 from service.engine.runner import Runner
@@ -77,7 +76,7 @@ def test_it_holds_for_every_kind_of_arithmetic(variation):
     targets = random_targets(len(sources), 20, model.config.decoder_start_id)
 
     def logits(rows):
-        state = model.prefill(*pad_sequences([sources[row] for row in rows], 0))
+        state = model.prefill([sources[row] for row in rows])
         return torch.stack([model.decode_step(targets[rows, t], state) for t in range(20)], dim=1)
 
     with torch.no_grad():
