@@ -12,7 +12,9 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from model.config import TransformerConfig
+from model.config import Precision, TransformerConfig
 from model.description import (
     CARD_FILE,
     CONFIG_FILE,
@@ -35,8 +37,9 @@ from model.description import (
     parse_description,
     read_file,
 )
+from model.linear import Linear
 from model.tokenizer import TextTokenizer
-from model.transformer import Transformer
+from model.transformer import Transformer, choose_precision
 
 __all__ = ["Checkpoint", "CheckpointError", "describe", "load_checkpoint", "save_checkpoint", "write_checkpoint"]
 
@@ -71,7 +74,11 @@ class Checkpoint:
 
 
 def load_checkpoint(
-    folder: str | Path, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32
+    folder: str | Path,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+    precision: Precision | None = None,
+    tokenizer: TextTokenizer | None = None,
 ) -> Checkpoint:
     """Read a checkpoint.
 
@@ -79,9 +86,14 @@ def load_checkpoint(
         folder: The checkpoint.
         device: Where the weights go.
         dtype: What they are computed in, whatever the file holds.
+        precision: As `Transformer.set_precision`, which is called. Matrices that become int8 do so one by one as they
+            are read, so that the whole model is never held in floats; `set_precision` afterwards needs several times
+            the memory. None leaves all in `dtype`.
+        tokenizer: The folder's, where it is open already: of a large vocabulary one takes tens of megabytes.
 
     Raises:
         CheckpointError: Naming the file, and the field or tensor, that is missing, damaged or does not fit.
+        Int8Unavailable: As `Transformer.set_precision`.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -89,9 +101,13 @@ def load_checkpoint(
     config_bytes = read_file(folder / CONFIG_FILE)
     description = parse_description(config_bytes, folder / CONFIG_FILE)
     tokenizer_bytes = [read_file(folder / file) for file in description.tokenizer.files]
-    tokenizer = open_tokenizer(folder, description)
-    weights_bytes = read_file(folder / WEIGHTS_FILE)
-    model = _load_model(weights_bytes, folder / WEIGHTS_FILE, description.config, device, dtype)
+    if tokenizer is None:
+        tokenizer = open_tokenizer(folder, description)
+    weights_before = _file_identity(folder / WEIGHTS_FILE)
+    weights_digest = _file_digest(folder / WEIGHTS_FILE)
+    model = _load_model(folder / WEIGHTS_FILE, description.config, torch.device(device), dtype, precision)
+    if _file_identity(folder / WEIGHTS_FILE) != weights_before:
+        raise CheckpointError(f"{folder / WEIGHTS_FILE}: was changed while it was read")
     return Checkpoint(
         name=description.name,
         source_language=description.source_language,
@@ -99,7 +115,7 @@ def load_checkpoint(
         config=description.config,
         model=model,
         tokenizer=tokenizer,
-        revision=_revision(config_bytes, weights_bytes, *tokenizer_bytes),
+        revision=_revision(_digest(config_bytes), weights_digest, *map(_digest, tokenizer_bytes)),
         training=description.training,
         max_source_tokens=description.max_source_tokens,
     )
@@ -203,42 +219,67 @@ def write_checkpoint(
 
 
 def _load_model(
-    content: bytes, path: Path, config: TransformerConfig, device: torch.device | str, dtype: torch.dtype
+    path: Path, config: TransformerConfig, device: torch.device, dtype: torch.dtype, precision: Precision | None
 ) -> Transformer:
     with torch.device("meta"):  # shapes without memory: no weight is drawn that the file replaces anyway
         model = Transformer(config)
-    try:
-        tensors = safetensors.torch.load(content)
-    except (safetensors.SafetensorError, KeyError) as error:
-        raise CheckpointError(f"{path}: truncated or not a safetensors file ({error})") from error
-    _check_tensors(tensors, model, path)
-    loaded: dict[nn.Parameter, nn.Parameter] = {}
-    for name, empty in list(model.named_parameters(remove_duplicate=False)):
-        if empty not in loaded:  # a shared weight is met first under the name it is stored by
-            loaded[empty] = nn.Parameter(tensors.pop(name).to(device=device, dtype=dtype), requires_grad=False)
-        owner, _, attribute = name.rpartition(".")
-        setattr(model.get_submodule(owner), attribute, loaded[empty])
+    _check_shapes(path, model)
+    wants_int8 = precision is not None and choose_precision(precision, device) == "int8" and device.type == "cpu"
+    times_used = Counter(empty for _, empty in model.named_parameters(remove_duplicate=False))
+    shared: dict[nn.Parameter, nn.Parameter] = {}
+    for prefix, module in list(model.named_modules()):
+        for attribute, empty in list(module.named_parameters(recurse=False)):
+            weight = shared.get(empty)
+            if weight is None:  # a shared weight is met first under the name it is stored by
+                tensor = _read_tensor(path, f"{prefix}.{attribute}", device, dtype)
+                weight = nn.Parameter(tensor, requires_grad=False)
+                if times_used[empty] > 1:
+                    shared[empty] = weight
+            setattr(module, attribute, weight)
+        if wants_int8 and isinstance(module, Linear):
+            module.quantize()
+    if precision is not None:
+        model.set_precision(precision)
     return model.eval()
 
 
-def _check_tensors(tensors: dict[str, Tensor], model: Transformer, path: Path) -> None:
+def _check_shapes(path: Path, model: Transformer) -> None:
+    """Names and shapes, from the head of the file."""
     expected = dict(model.named_parameters())
-    missing = [name for name in expected if name not in tensors]
+    with _open_tensors(path) as tensors:
+        names = list(tensors.keys())
+        shapes = {name: tuple(tensors.get_slice(name).get_shape()) for name in names}
+    missing = [name for name in expected if name not in shapes]
     if missing:
         raise CheckpointError(f"{path}: missing tensor(s) {_listed(missing)}")
-    unexpected = [name for name in tensors if name not in expected]
+    unexpected = [name for name in names if name not in expected]
     if unexpected:
         raise CheckpointError(f"{path}: unexpected tensor(s) {_listed(unexpected)}")
-    for name, tensor in tensors.items():
-        if tensor.shape != expected[name].shape:
+    for name, shape in shapes.items():
+        if shape != expected[name].shape:
             raise CheckpointError(
-                f"{path}: tensor {name} has shape {tuple(tensor.shape)}; "
-                f"the configuration asks for {tuple(expected[name].shape)}"
+                f"{path}: tensor {name} has shape {shape}; the configuration asks for {tuple(expected[name].shape)}"
             )
+
+
+def _read_tensor(path: Path, name: str, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """A tensor of its own. The file is opened for each: what was read of it stays in memory until it is closed."""
+    with _open_tensors(path) as tensors:
+        tensor: Tensor = tensors.get_tensor(name)
         if not tensor.is_floating_point():
             raise CheckpointError(f"{path}: tensor {name} holds {tensor.dtype}, not floating-point numbers")
-        if not tensor.isfinite().all():
+        if not all(bound.isfinite() for bound in tensor.aminmax()):  # either is NaN if any number is
             raise CheckpointError(f"{path}: tensor {name} holds NaN or infinity")
+        return tensor.to(device=device, dtype=dtype, copy=True)
+
+
+@contextmanager
+def _open_tensors(path: Path) -> Iterator[Any]:
+    try:
+        with safetensors.safe_open(path, "pt") as tensors:
+            yield tensors
+    except (safetensors.SafetensorError, KeyError) as error:
+        raise CheckpointError(f"{path}: truncated or not a safetensors file ({error})") from error
 
 
 def _stored_weights(model: Transformer, dtype: torch.dtype, path: Path) -> dict[str, Tensor]:
@@ -298,9 +339,30 @@ def _write(path: Path, content: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def _revision(*contents: bytes) -> str:
-    digests = b"".join(hashlib.sha256(content).digest() for content in contents)
-    return hashlib.sha256(digests).hexdigest()[:16]
+def _revision(*digests: bytes) -> str:
+    return _digest(b"".join(digests)).hex()[:16]
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.sha256(content).digest()
+
+
+def _file_identity(path: Path) -> tuple[int, int, int] | None:
+    """What changes when the file is replaced or written to; None if there is none."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return stat.st_ino, stat.st_mtime_ns, stat.st_size
+
+
+def _file_digest(path: Path) -> bytes:
+    """As `_digest` of its content, which is never held whole."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").digest()
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read ({error.strerror})") from error
 
 
 def _listed(names: list[str], most: int = 5) -> str:

@@ -118,13 +118,13 @@ class Transformer(nn.Module):
         Raises:
             Int8Unavailable: When int8 was asked for and torch has no kernel for this processor or device.
         """
-        device = self.device
-        if precision == "auto":
-            precision = _fastest_precision(device)
+        precision = choose_precision(precision, self.device)
         if precision != "int8":
             self.to(getattr(torch, precision))
-        elif device.type != "cpu":
-            raise Int8Unavailable(f"int8 is computed by a processor, not by {device}; there it is bfloat16 or float16")
+        elif self.device.type != "cpu":
+            raise Int8Unavailable(
+                f"int8 is computed by a processor, not by {self.device}; there it is bfloat16 or float16"
+            )
         else:
             self.quantize()
 
@@ -137,7 +137,7 @@ class Transformer(nn.Module):
             Int8Unavailable: When torch has no int8 kernel for this processor.
         """
         for module in self.modules():
-            if isinstance(module, Linear):
+            if isinstance(module, Linear) and not module.is_quantized:
                 module.quantize()
         self._native = NativeTranslator(self) if NativeTranslator.fits(self) else None
 
@@ -315,7 +315,10 @@ class Transformer(nn.Module):
         return self.logits(hidden), maps
 
 
-def _fastest_precision(device: torch.device) -> Precision:
+def choose_precision(precision: Precision, device: torch.device) -> Precision:
+    """What "auto" means on a device; all others mean themselves."""
+    if precision != "auto":
+        return precision
     if device.type == "cpu":
         return "int8" if has_int8_kernels() else "float32"
     return "bfloat16" if torch.cuda.is_bf16_supported() else "float16"

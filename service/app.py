@@ -23,6 +23,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 from model.description import WEIGHTS_FILE, CheckpointError, Description, describe, open_tokenizer
 from model.tokenizer import TextTokenizer
+from service import heap
 from service.api import inspect, operations, pages, translate
 from service.api.auth import Gate, Guard
 from service.api.defaults import TIMEOUT_HEADER
@@ -113,7 +114,7 @@ def create_app(
     if engine is None:
         models = open_models(settings)
         tokenizers = {model.description.name: model.tokenizer for model in models}
-        engine = _make_engine(settings, [model.folder for model in models], inspection, metrics.count_step)
+        engine = _make_engine(settings, models, inspection, metrics.count_step)
         engine = CheckedEngine(engine, _translator(engine, tokenizers, settings))
     elif replayer is not None:
         inspection.open(replayer)
@@ -202,7 +203,7 @@ async def local_translation(settings: Settings) -> AsyncIterator[tuple[Translato
     """
     models = open_models(settings)
     inspection = Inspection(settings.max_waiting_inspections)
-    engine = _make_engine(settings, [model.folder for model in models], inspection, lambda _: None)
+    engine = _make_engine(settings, models, inspection, lambda _: None)
     translator = _translator(engine, {model.description.name: model.tokenizer for model in models}, settings)
     await engine.start()
     try:
@@ -280,7 +281,7 @@ def open_tracing(settings: Settings, version: str, exporter: SpanExporter | None
 
 
 def _make_engine(
-    settings: Settings, folders: Sequence[Path], inspection: Inspection, on_step: Callable[[StepMessage], None]
+    settings: Settings, models: Sequence[ModelFolder], inspection: Inspection, on_step: Callable[[StepMessage], None]
 ) -> Engine:
     limits = settings.engine_limits()
     threads = settings.torch_threads or _threads_of_container()
@@ -293,7 +294,11 @@ def _make_engine(
         from service.engine.runner import Runner
 
         device = choose_device(settings.device)
-        checkpoints = [load_checkpoint(folder, device) for folder in folders]
+        with heap.reading_a_model():
+            checkpoints = [
+                load_checkpoint(model.folder, device, precision=settings.precision, tokenizer=model.tokenizer)
+                for model in models
+            ]
         runner = Runner(checkpoints, limits, threads, settings.precision, batch_invariant=settings.batch_invariant)
         inspection.open(ModelReplayer(checkpoints))
         return runner
@@ -320,8 +325,9 @@ async def _live(engine: Engine, on_engine_dead: Callable[[EngineDead], None] | N
     """Starts the engine and waits for its end."""
     try:
         await engine.start()
-        if with_detection:  # its model loads beside the first requests, which may not need it
-            await asyncio.to_thread(detection.warm_up)
+        # Where there is nothing to choose from few ask for it, and those who do wait a second once.
+        if with_detection and len({info.source_language for info in engine.models()}) > 1:
+            await asyncio.to_thread(detection.warm_up)  # beside the first requests, which may not need it
         names = ", ".join(f"{info.name} ({info.revision})" for info in engine.models())
         logger.info("ready, with %s", names)
         death = await engine.wait_closed()

@@ -35,7 +35,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from model.config import Precision
 
 OURS = "ours int8"
 VOCAB_SIZE = 59_514
@@ -140,7 +143,7 @@ def make_checkpoint(folder: Path) -> Path:
 class Ours:
     """The engine of this repository, in this process."""
 
-    def __init__(self, folder: Path, hf: Path, precision: str, threads: int) -> None:
+    def __init__(self, folder: Path, hf: Path, precision: Precision, threads: int) -> None:
         """Import the checkpoint once, load it, and start the engine on an event loop of its own."""
         from model.checkpoint import load_checkpoint
         from model.importers.marian import import_marian
@@ -151,9 +154,7 @@ class Ours:
         checkpoint_folder = folder / "gossamer"
         if not checkpoint_folder.exists():
             import_marian(hf, checkpoint_folder, name="speed", source_language="en", target_language="fr")
-        checkpoint = load_checkpoint(checkpoint_folder)
-        if precision == "int8":
-            checkpoint.model.quantize()
+        checkpoint = load_checkpoint(checkpoint_folder, precision=precision)
         limits = EngineLimits(max_rows=256, kv_cache_bytes=_KV_CACHE_BYTES, max_encode_tokens_per_step=2_048)
         self._engine = AsyncEngine(lambda: Runner([checkpoint], limits, threads), limits)
         self._loop = asyncio.new_event_loop()

@@ -12,6 +12,7 @@ from model.native.library import COLUMNS, LinearStruct, checked, kernels, thread
 
 _TINY = 1e-30
 _LEVELS = 127
+_ROWS_AT_ONCE = 32 * COLUMNS
 
 
 class PackedWeight:
@@ -28,12 +29,19 @@ class PackedWeight:
             bias: (N,) or None; kept, not copied.
         """
         self.out_features, self.in_features = weight.shape
-        scales = weight.abs().amax(dim=1).clamp_min(_TINY) / _LEVELS
-        whole = (weight / scales.unsqueeze(1)).round().clamp(-_LEVELS, _LEVELS)
-        padding = -self.out_features % COLUMNS
-        shifted = functional.pad(whole, (0, 0, 0, padding)).add_(128).to(torch.uint8)
-        blocks = shifted.view(-1, COLUMNS, self.in_features // 4, 4)
-        self._bytes = blocks.transpose(1, 2).contiguous()
+        scales = torch.empty(self.out_features)
+        self._bytes = torch.empty(
+            -(-self.out_features // COLUMNS), self.in_features // 4, COLUMNS, 4, dtype=torch.uint8
+        )
+        # Some rows at a time: a vocabulary's projection would need several times its own size on the way.
+        for first in range(0, self.out_features, _ROWS_AT_ONCE):
+            rows = weight[first : first + _ROWS_AT_ONCE]
+            steps = rows.abs().amax(dim=1).clamp_min(_TINY) / _LEVELS
+            whole = (rows / steps.unsqueeze(1)).round().clamp(-_LEVELS, _LEVELS)
+            shifted = functional.pad(whole, (0, 0, 0, -len(rows) % COLUMNS)).add_(128).to(torch.uint8)
+            blocks = shifted.view(-1, COLUMNS, self.in_features // 4, 4)
+            scales[first : first + len(rows)] = steps
+            self._bytes[first // COLUMNS : first // COLUMNS + len(blocks)] = blocks.transpose(1, 2)
         self._steps = scales
         self._scales = (scales / _LEVELS).contiguous()
         self._bias = None if bias is None else bias.detach().float().contiguous()

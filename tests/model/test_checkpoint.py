@@ -11,6 +11,7 @@ import torch
 import model.checkpoint
 from model.checkpoint import CheckpointError, describe, load_checkpoint, save_checkpoint
 from model.description import advised_decoding
+from model.linear import Linear, has_int8_kernels
 from model.transformer import Transformer
 from tests.data.make_tiny_checkpoint import FOLDER
 from tests.model.tiny import VARIATIONS, forward, tiny_config
@@ -208,6 +209,46 @@ def test_a_config_that_is_no_object_is_refused(folder):
     assert error_of(folder) == f"{folder / 'config.json'}: holds list, not an object"
 
 
+# Of those whose special ids are the tokenizer's.
+@pytest.mark.parametrize("name", [name for name in VARIATIONS if "decoder_start_id" not in VARIATIONS[name]])
+def test_a_model_can_become_int8_while_it_is_read(tmp_path, name):
+    if not has_int8_kernels():
+        pytest.skip("this processor has no int8 kernels in torch, and ours are not compiled")
+    folder = save(tmp_path / "checkpoint", make_model(**VARIATIONS[name]))
+    afterwards = load_checkpoint(folder).model
+    afterwards.quantize()
+    read_so = load_checkpoint(folder, precision="int8").model
+    assert read_so.precision == "int8" and read_so.cache_page_tokens == afterwards.cache_page_tokens
+    assert torch.equal(forward(read_so, SOURCE, TARGET), forward(afterwards, SOURCE, TARGET))
+
+
+def test_a_matrix_becomes_int8_before_the_next_one_is_read(folder, monkeypatch):
+    events = []
+    read, quantize = model.checkpoint._read_tensor, Linear.quantize
+    monkeypatch.setattr(
+        model.checkpoint, "_read_tensor", lambda path, name, *rest: events.append(name) or read(path, name, *rest)
+    )
+    monkeypatch.setattr(Linear, "quantize", lambda linear: events.append("int8") or quantize(linear))
+    load_checkpoint(folder, precision="int8")
+    matrices = [name for name in events if name.endswith("weight") and not ("norm" in name or "embedding" in name)]
+    assert len(matrices) > 10
+    for name in matrices:
+        place = events.index(name)
+        assert "int8" in events[place + 1 : place + 3], (name, events[place : place + 4])  # its bias comes between
+
+
+@pytest.mark.parametrize("precision", ["auto", "float32", "bfloat16"])
+def test_a_precision_is_that_of_set_precision(folder, precision):
+    afterwards = load_checkpoint(folder).model
+    afterwards.set_precision(precision)
+    assert load_checkpoint(folder, precision=precision).model.precision == afterwards.precision
+
+
+def test_an_open_tokenizer_is_not_opened_again(folder):
+    opened = load_checkpoint(folder).tokenizer
+    assert load_checkpoint(folder, tokenizer=opened).tokenizer is opened
+
+
 def test_missing_and_unexpected_tensors_are_named(folder):
     weights = folder / "model.safetensors"
     edit_tensors(folder, lambda tensors: tensors.pop("decoder.layers.1.ffn.inner.bias"))
@@ -249,6 +290,18 @@ def test_truncated_weights_are_refused(folder, length):
 def test_weights_of_another_kind_of_file_are_refused(folder):
     (folder / "model.safetensors").write_bytes(b"PK\x03\x04" + bytes(1000))
     assert "truncated or not a safetensors file" in error_of(folder)
+
+
+def test_weights_that_change_while_they_are_read_are_refused(folder, monkeypatch):
+    read = model.checkpoint._read_tensor
+
+    def read_and_replace(path, name, *options):
+        if name == "encoder.norm.weight":
+            shutil.copy(FOLDER / "model.safetensors", path)
+        return read(path, name, *options)
+
+    monkeypatch.setattr(model.checkpoint, "_read_tensor", read_and_replace)
+    assert error_of(folder) == f"{folder / 'model.safetensors'}: was changed while it was read"
 
 
 def test_a_damaged_tokenizer_is_named(folder):

@@ -44,8 +44,9 @@ def test_a_product_is_that_of_the_rounded_numbers(rows, inputs, outputs):
     np.testing.assert_allclose(got.numpy(), expected, rtol=2e-5, atol=1e-5 * float(ranges.max()))
 
 
-def test_a_packed_weight_can_be_read_back():
-    weight = torch.randn(70, 24)
+@pytest.mark.parametrize("rows", [70, 2_048, 2_050, 4_200])  # 2,048 are packed at a time
+def test_a_packed_weight_can_be_read_back(rows):
+    weight = torch.randn(rows, 24)
     torch.testing.assert_close(
         PackedWeight(weight, None).unpacked(), weight, rtol=0, atol=float(weight.abs().max() / 250)
     )

@@ -1,0 +1,43 @@
+import ctypes
+import platform
+
+import pytest
+
+from service import heap
+
+pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is told anything")
+
+
+class MallInfo(ctypes.Structure):
+    """`struct mallinfo2` of <malloc.h>; `hblks` is the number of regions that are given back when freed."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()
+    ]
+
+
+def regions_for(size):
+    """Regions more while something of this size is held."""
+    library = ctypes.CDLL(None)
+    library.malloc.restype, library.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+    library.free.argtypes = [ctypes.c_void_p]
+    library.mallinfo2.restype = MallInfo
+    before = library.mallinfo2().hblks
+    pointer = library.malloc(size)
+    more = library.mallinfo2().hblks - before
+    library.free(pointer)
+    return more
+
+
+def test_what_is_large_is_given_back_at_once_while_a_model_is_read_and_kept_for_the_next_step_afterwards():
+    with heap.reading_a_model():
+        assert regions_for(1024**2) == 1
+    assert regions_for(1024**2) == 0
+    assert regions_for(40 * 1024**2) == 1
+
+
+def test_another_c_library_is_told_nothing(monkeypatch):
+    monkeypatch.setattr(heap, "_glibc", lambda: None)
+    with heap.reading_a_model():
+        pass
