@@ -307,8 +307,20 @@ def translate(
             help="A bar on standard error. Default: if that is a terminal, and there is much to do.",
         ),
     ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Spread one --file over a Ray cluster: HOST:PORT, auto, or local."),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="With --ray: written in order; an unfinished one is continued."),
+    ] = None,
+    ray_workers: Annotated[
+        int | None, typer.Option(min=1, help="With --ray: engines to run. Default: as many as there is room for.")
+    ] = None,
+    ray_cpus: Annotated[int, typer.Option(min=1, help="With --ray: processors of each engine.")] = 2,
 ) -> None:
-    """Translate texts, files, or standard input; on this machine, or by a server.
+    """Translate texts, files, or standard input; on this machine, by a server, or over a Ray cluster.
 
     Lines stay lines, in their order: blank ones, indents and list markers come back as they are; so do tags in HTML and
     XML. The exit status is 0 if all was translated, 2 if there is something wrong with the call or the input, 1 if
@@ -325,6 +337,24 @@ def translate(
         _fail("--model is a folder of this machine; with --server, name the languages", EXIT_USAGE)
     if server is None and api_key is not None:
         _fail("--api-key is for a --server", EXIT_USAGE)
+    if (ray is None) != (output is None):
+        _fail("--ray and --output go together", EXIT_USAGE)
+    if ray is not None and output is not None:
+        if texts or server or html or xml or not file or len(file) > 1 or file == ["-"]:
+            _fail("--ray translates one --file of lines, without --server, --html or --xml", EXIT_USAGE)
+        _translate_with_ray(
+            ray,
+            file[0],
+            output,
+            model,
+            source,
+            target,
+            options,
+            ray_workers,
+            ray_cpus,
+            sys.stderr.isatty() if progress is None else progress,
+        )
+        return
     inputs = Inputs(None if texts == ["-"] else texts, file, "html" if html else "xml" if xml else "text")
     try:
         settings = None if server is not None else _settings_for(model)
@@ -340,6 +370,36 @@ def translate(
                 show_progress=progress,
                 tell=lambda message: typer.echo(message, err=True),
             )
+    except InputError as error:
+        _fail(str(error), EXIT_USAGE)
+    except TranslationFailed as error:
+        _fail(str(error), EXIT_FAILED)
+
+
+def _translate_with_ray(
+    address: str,
+    file: str,
+    output: Path,
+    model: Path | None,
+    source: str | None,
+    target: str | None,
+    options: DecodingOptions,
+    num_workers: int | None,
+    cpus_per_worker: int,
+    show_progress: bool,
+) -> None:
+    from service.translate_command import InputError, TranslationFailed, progress_bar
+
+    try:
+        from service.ray_translate import RayJob, translate_with_ray
+    except ModuleNotFoundError as error:
+        _fail_without_package(error, "a Ray cluster", "ray")
+    try:
+        settings = _settings_for(model.resolve() if model else None)
+        job = RayJob(address, Path(file), output, settings, source, target, options, num_workers, cpus_per_worker)
+        total = job.input.stat().st_size if job.input.is_file() else None
+        with progress_bar(total, show_progress) as report:
+            translate_with_ray(job, report, lambda message: typer.echo(message, err=True))
     except InputError as error:
         _fail(str(error), EXIT_USAGE)
     except TranslationFailed as error:
@@ -429,9 +489,9 @@ def _fail(message: str, code: int) -> NoReturn:
     raise typer.Exit(code)
 
 
-def _fail_without_package(error: ModuleNotFoundError) -> NoReturn:
+def _fail_without_package(error: ModuleNotFoundError, what: str = "training", extra: str = "train") -> NoReturn:
     """Serving needs less than training: what is missing is named, with how to get it."""
-    _fail(f"the package {error.name} is not installed; training needs: pip install 'gossamer[train]'", EXIT_USAGE)
+    _fail(f"the package {error.name} is not installed; {what} needs: pip install 'gossamer[{extra}]'", EXIT_USAGE)
 
 
 def _options(beam_size: int) -> DecodingOptions:

@@ -10,9 +10,9 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import BinaryIO, Literal
+from typing import Any, BinaryIO, Literal
 
 from model.decoding import DecodingOptions
 from service.settings import Settings, load_settings
@@ -20,7 +20,7 @@ from service.settings import Settings, load_settings
 Format = Literal["text", "html", "xml"]
 Translate = Callable[[str], str]
 
-_LINES_AT_ONCE = 128
+LINES_AT_ONCE = 128
 _BYTES_AT_ONCE = 32_000
 """A block ends after so many lines or bytes, whichever comes first; a line is never parted."""
 
@@ -75,7 +75,7 @@ class Inputs:
             try:
                 with contextlib.nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb") as file:
                     if self.format == "text":
-                        yield from _line_blocks(file, name, report, 1 if is_terminal else _LINES_AT_ONCE)
+                        yield from line_blocks(file, name, report, 1 if is_terminal else LINES_AT_ONCE)
                     else:
                         content = file.read()
                         yield _decoded(content, name, 0)
@@ -128,7 +128,7 @@ def translate_inputs(
         if server is not None
         else _by_engine(settings or load_settings({}), source, target, options, inputs.format)
     )
-    with _progress(inputs, show_progress) as report, opened as translate:
+    with progress_bar(inputs.num_bytes(), _wants_bar(inputs, show_progress)) as report, opened as translate:
         for block in inputs.blocks(report, tell):
             sys.stdout.buffer.write(translate(block).encode())
             sys.stdout.buffer.flush()
@@ -138,7 +138,27 @@ def translate_inputs(
 def _by_engine(
     settings: Settings, source: str | None, target: str | None, options: DecodingOptions, format_: Format
 ) -> Iterator[Translate]:
-    from service.app import local_translation
+    with asyncio.Runner() as runner:
+        stack = contextlib.AsyncExitStack()
+        opened = open_engine(settings, source, target, options, format_)
+        translate, _ = runner.run(stack.enter_async_context(opened))
+        try:
+            yield lambda text: runner.run(translate(text))
+        finally:
+            runner.run(stack.aclose())
+
+
+@contextlib.asynccontextmanager
+async def open_engine(
+    settings: Settings, source: str | None, target: str | None, options: DecodingOptions, format_: Format
+) -> AsyncIterator[tuple[Callable[[str], Coroutine[Any, Any, str]], Mapping[str, str]]]:
+    """An engine of this process: what translates with it, and the revisions of its models by their names.
+
+    Raises:
+        InputError: The settings cannot be used; or, when translating, the text.
+        TranslationFailed: A model cannot be loaded; or it failed.
+    """
+    from service.app import local_translation, open_models
     from service.engine.errors import EngineError
     from service.markup import read_markups
     from service.routing import UnknownLanguagePair
@@ -146,16 +166,16 @@ def _by_engine(
     from service.text.markup import MarkupError
     from service.translator import Job, UnknownSourceLanguage
 
-    with asyncio.Runner() as runner:
-        stack = contextlib.AsyncExitStack()
+    async with contextlib.AsyncExitStack() as stack:
         try:
-            translator, documents = runner.run(stack.enter_async_context(local_translation(settings)))
+            names = [model.description.name for model in open_models(settings)]
+            translator, documents = await stack.enter_async_context(local_translation(settings))
         except SettingsError as error:
             raise InputError(str(error)) from error
         except EngineError as error:
             raise TranslationFailed(str(error)) from error
 
-        async def translate(text: str) -> str:
+        async def run(text: str) -> str:
             markups = [] if format_ == "text" else await read_markups(format_, [text])
             if source is not None and source.lower() == "auto":
                 readable = markups[0].text if markups else text
@@ -166,9 +186,9 @@ def _by_engine(
             done = await (documents.translate(job, markups) if markups else translator.translate(job))
             return done.texts[0].text
 
-        def run(text: str) -> str:
+        async def translate(text: str) -> str:
             try:
-                return runner.run(translate(text))
+                return await run(text)
             except (UnknownLanguagePair, UnknownSourceLanguage) as error:
                 raise InputError(str(error)) from error
             except MarkupError as error:
@@ -176,10 +196,8 @@ def _by_engine(
             except EngineError as error:
                 raise TranslationFailed(str(error)) from error
 
-        try:
-            yield run
-        finally:
-            runner.run(stack.aclose())
+        revisions = {info.name: info.revision for name in names if (info := translator.find_model(model=name))}
+        yield translate, revisions
 
 
 @contextlib.contextmanager
@@ -213,13 +231,17 @@ def _by_server(
         yield translate
 
 
-@contextlib.contextmanager
-def _progress(inputs: Inputs, wanted: bool | None) -> Iterator[Callable[[int], None]]:
-    """A bar on standard error, in bytes that are done."""
+def _wants_bar(inputs: Inputs, wanted: bool | None) -> bool:
+    if wanted is not None:
+        return wanted
     total = inputs.num_bytes()
-    if wanted is None:
-        types_lines = not inputs.texts and not inputs.paths and sys.stdin.isatty()
-        wanted = sys.stderr.isatty() and not types_lines and (total is None or total >= _PROGRESS_FROM_BYTES)
+    types_lines = not inputs.texts and not inputs.paths and sys.stdin.isatty()
+    return sys.stderr.isatty() and not types_lines and (total is None or total >= _PROGRESS_FROM_BYTES)
+
+
+@contextlib.contextmanager
+def progress_bar(total: int | None, wanted: bool) -> Iterator[Callable[[int], None]]:
+    """A bar on standard error, in bytes that are done; to be told of each part."""
     if not wanted:
         yield lambda _: None
         return
@@ -232,7 +254,9 @@ def _progress(inputs: Inputs, wanted: bool | None) -> Iterator[Callable[[int], N
         yield lambda amount: bar.advance(task, amount)
 
 
-def _line_blocks(file: BinaryIO, name: str, report: Callable[[int], None], num_lines: int) -> Iterator[str]:
+def line_blocks(
+    file: BinaryIO, name: str, report: Callable[[int], None], num_lines: int = LINES_AT_ONCE
+) -> Iterator[str]:
     """Whole lines, some at once: enough for full batches, few enough to see progress."""
     num_read = 0
     block, num_in_block = b"", 0

@@ -14,9 +14,6 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("gossamer", "model", "service", "tests")
 
-# Only a Ray deployment needs it, and nothing that runs here does.
-UNLOCKED_EXTRAS = {"ray"}
-
 # What ties a file to one machine or one package index. The look-behinds keep paths from matching inside longer ones.
 MACHINE_TRACES = {
     "home folder": re.compile(r"(?<![\w.])/(?:root|Users/\w+|home/(?!ray/|locust/)\w+)/"),
@@ -71,9 +68,8 @@ def test_lock_pins_each_package_exactly_once_and_for_any_machine():
 def test_every_dependency_is_locked_within_its_range():
     project = read_pyproject()["project"]
     requirements = list(project["dependencies"])
-    for extra, needed in project["optional-dependencies"].items():
-        if extra not in UNLOCKED_EXTRAS:
-            requirements += needed
+    for needed in project["optional-dependencies"].values():
+        requirements += needed
     locked = {canonicalize_name(name): version for name, _, version in (line.partition("==") for line in read_lock())}
 
     for requirement in map(Requirement, requirements):
