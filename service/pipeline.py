@@ -30,7 +30,7 @@ from model.decoding import DecodingOptions, Hypothesis
 from model.tokenizer import Encoding, TextTokenizer
 from service.engine.request import SequenceRequest, SequenceResult
 from service.text.forms import DIGITS, MASKS, Form, Piece, make_form
-from service.text.guards import Fault, faults
+from service.text.guards import MINOR_FAULTS, Fault, faults
 from service.text.kept import KeptSpan, kept_spans, number_runs
 from service.text.segmenter import compress, has_letter
 from service.text.terms import Replaced, Terms
@@ -39,12 +39,33 @@ from service.text.windows import window_spans
 WarningCode = Literal["repetition", "length", "untranslated", "not_translated", "parted"]
 WARNINGS: tuple[WarningCode, ...] = get_args(WarningCode)
 
+_Fault = Literal[Fault, "truncated", "order"]
+"""`truncated`: the model was stopped by a limit that the caller did not set; `order`: numbers have changed places."""
+
+_WEIGHTS: dict[_Fault, int] = {
+    "repetition": 128,
+    "too_long": 64,
+    "truncated": 32,
+    "too_short": 16,
+    "order": 8,
+    "signs": 4,
+    "untranslated": 2,
+    "marks": 1,
+}
+_WARNING_FOR: dict[_Fault, WarningCode] = {
+    "untranslated": "untranslated",
+    "too_short": "length",
+    "truncated": "length",
+}
+"""Of what is given back all the same."""
+
 _MAX_DEPTH = 3
 _RETRY_BEAM_SIZE = 4
 _RETRY_NGRAM_SIZE = 3
 _MIN_WORDS_TO_HALVE = 6
 
 _SEPARATOR = regex.compile(r"(?<=\s)[|¦•·→←⇒►▶»]++(?=\s)")
+_SIGN = regex.compile(r"[()（）]|(?<=\p{L}{2})/(?=\p{L}{2})")
 _WORDS = regex.compile(r"\S+")
 _BYTE_PIECE = regex.compile(r"<0x[0-9A-F]{2}>")
 
@@ -140,10 +161,6 @@ class Outcome:
         return "".join(part.nth_text(rank) for part in self.parts)
 
 
-_Fault = Literal[Fault, "truncated"]
-"""`truncated`: the model was stopped by a limit that the caller did not set."""
-
-
 @dataclass(slots=True)
 class _Try:
     """One way of showing a node to the model."""
@@ -161,6 +178,11 @@ class _Candidate:
     pieces: tuple[Piece, ...]
     hypothesis: Hypothesis
     faults: tuple[_Fault, ...]
+
+    @property
+    def faults_beyond_minor(self) -> tuple[_Fault, ...]:
+        """The faults that something is done about."""
+        return tuple(fault for fault in self.faults if fault not in MINOR_FAULTS)
 
 
 @dataclass(slots=True)
@@ -350,17 +372,21 @@ class SegmentWork:
             candidate = self._candidate(node, now.form, hypothesis)
             if candidate is not None:
                 keeping.append(candidate)
-                good += [] if candidate.faults else [candidate]
-            if len(good) == self._num_wanted:
+                good += [candidate] if candidate.faults_beyond_minor == () else []
+            if sum(not candidate.faults for candidate in good) == self._num_wanted:
                 break  # To look at the rest would take three quarters of the time.
+        good.sort(key=_weight)
         if good:
             # The caller's ranks: the rest is second choice, but never one that lost something.
-            bad = [candidate for candidate in keeping if candidate.faults == ("untranslated",)]
+            bad = [candidate for candidate in keeping if candidate.faults_beyond_minor == ("untranslated",)]
             self._settle(node, now, [*good, *bad][: self._num_wanted])
             return
         if keeping and (not node.fallback or _weight(keeping[0]) < _weight(node.fallback[0])):
             node.fallback, node.fallback_try = keeping, now
         if not keeping and not node.fallback and self._try_other_form(node):
+            return
+        # Numbers that are hidden cannot be taken for one another, wherever they stand then.
+        if keeping and keeping[0].faults_beyond_minor == ("order",) and self._try(node, node.spans):
             return
         if not node.guarded and (keeping or not node.spans):
             node.guarded = True
@@ -379,10 +405,9 @@ class SegmentWork:
         ways += [(hard, index) for index in range(1, len(self._vocabulary.placeholders))]
         return len(node.tries) < 3 and any(self._try(node, hidden, index) for hidden, index in ways)
 
-    def _part_around(self, node: _Node) -> None:
+    def _part_around(self, node: _Node, around: Sequence[KeptSpan] = ()) -> None:
         """Translates what stands between the kept spans, so that nothing can happen to them."""
-        hard = [span for span in node.spans if not span.is_soft]
-        around = hard or list(node.spans)
+        around = around or [span for span in node.spans if not span.is_soft] or node.spans
         if not around or node.depth >= _MAX_DEPTH:
             self._leave(node)
             return
@@ -393,14 +418,21 @@ class SegmentWork:
         """Nothing good was found for a node, though its spans were kept."""
         best = node.fallback[0]
         is_bad = bool({"repetition", "too_long"} & set(best.faults))
-        if best.faults != ("untranslated",) and self._halve(node):
+        if "order" in best.faults:
+            self._part_around(node, node.spans)
+            return
+        if best.faults_beyond_minor == ("signs",) and (signs := _signs(node)) and node.depth < _MAX_DEPTH:
+            node.warnings.append("parted")
+            self._part(node, signs, fragments=True)
+            return
+        if best.faults_beyond_minor not in (("untranslated",), ("signs",)) and self._halve(node):
             return
         if is_bad:
             self._leave(node)
             return
         assert node.fallback_try is not None
         self._settle(node, node.fallback_try, node.fallback[: self._num_wanted])
-        node.warnings += ["untranslated" if fault == "untranslated" else "length" for fault in best.faults]
+        node.warnings += [_WARNING_FOR[fault] for fault in best.faults if fault in _WARNING_FOR]
 
     def _leave(self, node: _Node) -> None:
         """Gives the source back."""
@@ -495,9 +527,13 @@ class SegmentWork:
         text = "".join(piece.text for piece in pieces)
         if not text or not _keeps(node.root or node, node.text, text):
             return None
-        return _Candidate(text, tuple(pieces), hypothesis, self._faults(node, pieces, text, hypothesis))
+        if not any(piece.span is None and any(map(str.isalnum, piece.text)) for piece in pieces):
+            return None  # all words are lost: a node without any is not asked for
+        return _Candidate(text, tuple(pieces), hypothesis, self._faults(node, form, pieces, text, hypothesis))
 
-    def _faults(self, node: _Node, pieces: Sequence[Piece], text: str, hypothesis: Hypothesis) -> tuple[_Fault, ...]:
+    def _faults(
+        self, node: _Node, form: Form, pieces: Sequence[Piece], text: str, hypothesis: Hypothesis
+    ) -> tuple[_Fault, ...]:
         if self._options.max_target_tokens is not None and hypothesis.finish_reason == "length":
             return ()  # as the caller wanted it
         free = " ".join(piece.text for piece in pieces if piece.span is None)
@@ -506,6 +542,12 @@ class SegmentWork:
             found.append("too_long")
         if hypothesis.finish_reason == "length":
             found.append("truncated")
+        hidden = {id(span) for _, span in form.hidden}
+        numbers = [span.text for span in node.spans if span.is_soft and id(span) not in hidden]
+        if numbers != [
+            piece.span.text for piece in pieces if piece.span and piece.span.is_soft and id(piece.span) not in hidden
+        ]:
+            found.append("order")
         return tuple(found)
 
     def _retry_options(self) -> DecodingOptions:
@@ -560,8 +602,16 @@ def _keeps(root: _Node, source: str, text: str) -> bool:
 
 
 def _weight(candidate: _Candidate) -> int:
-    weights = {"repetition": 16, "too_long": 8, "truncated": 4, "too_short": 2, "untranslated": 1}
-    return sum(weights[fault] for fault in candidate.faults)
+    return sum(_WEIGHTS[fault] for fault in candidate.faults)
+
+
+def _signs(node: _Node) -> list[KeptSpan]:
+    """Brackets and slashes outside of what is kept, to part a node around them."""
+    return [
+        KeptSpan(match.start(), match.end(), match[0], "symbol")
+        for match in _SIGN.finditer(node.text)
+        if not any(span.start <= match.start() < span.end for span in node.spans)
+    ]
 
 
 def _before_terms(part: Part, replaced: Replaced) -> Part:

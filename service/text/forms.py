@@ -25,6 +25,11 @@ MASKS = tuple(chr(0xE000 + index) for index in range(10))
 DIGITS = tuple("789564321")
 """Placeholders for models without masks; those that are rare as numbers come first."""
 
+# A placeholder too many, half a character, a control: never right, and the text's own are kept spans.
+_NEVER_WRITTEN = regex.compile(r"[\p{Co}\ufffd\p{Cc}]")
+_GLUED_MARK = regex.compile(r"[,;:!?]++(?=\p{L})")
+_UNSPACED_SCRIPT = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]")
+
 _LETTER = regex.compile(r"\p{L}")
 _SEPARATOR = r"[\s.,:;/'’·×hH⁄–—-]{1,3}"
 _PRONOUN = regex.compile(r"(?<![\w'’])i(?!\w)")
@@ -124,12 +129,14 @@ class Form:
             pieces = _with_span(pieces, found, same)
         if self.is_capitals:
             pieces = [piece if piece.span else _upper(piece) for piece in pieces]
-        restored = Restored(tuple(_without_added_spaces(pieces, self)))
+        restored = Restored(tuple(_spaced_as_before(pieces, self)))
         return restored if self._keeps_everything(restored) else None
 
     def _keeps_everything(self, restored: Restored) -> bool:
         text = restored.text
         if not all(span.stays(self.original, text) for span in self.spans):
+            return False
+        if any(piece.span is None and _NEVER_WRITTEN.search(piece.text) for piece in restored.pieces):
             return False
         runs = set(number_runs(self.original))
         free = [run for piece in restored.pieces if piece.span is None for run in number_runs(piece.text)]
@@ -181,11 +188,11 @@ def make_form(
     pairs = []
     for placeholder, span in zip(usable, hidden, strict=False):
         put_visible(done, span.start)
-        is_digit = placeholder.isdigit()
-        if is_digit and span.start and original[span.start - 1].isalnum():
+        # Beside a letter a digit would be misread, and a mask break the word in pieces that the model has never seen.
+        if original[max(span.start - 1, 0) : span.start].isalnum():
             put(" ", span.start, span.start)
         put(placeholder, span.start, span.end)
-        if is_digit and span.end < len(original) and original[span.end].isalnum():
+        if original[span.end : span.end + 1].isalnum():
             put(" ", span.end, span.end)
         done = span.end
         pairs.append((placeholder, span))
@@ -293,21 +300,53 @@ def _with_span(pieces: Sequence[Piece], places: Sequence[_Place], spans: Sequenc
     return result
 
 
-def _without_added_spaces(pieces: Sequence[Piece], form: Form) -> list[Piece]:
-    """A digit beside a letter was parted from it for the model."""
-    hidden = {id(span): placeholder for placeholder, span in form.hidden if placeholder.isdigit()}
-    result = list(pieces)
-    for index, piece in enumerate(result):
-        if piece.span is None or id(piece.span) not in hidden:
-            continue
-        before, after = form.original[: piece.span.start][-1:], form.original[piece.span.end :][:1]
-        if before.isalnum() and index and result[index - 1].span is None:
-            result[index - 1] = _cut(result[index - 1], at_end=True)
-        if after.isalnum() and index + 1 < len(result) and result[index + 1].span is None:
-            result[index + 1] = _cut(result[index + 1], at_end=False)
-    return result
+def _spaced_as_before(pieces: Sequence[Piece], form: Form) -> list[Piece]:
+    """Beside what was hidden a letter stands as close as in the source, whatever the model made of the space."""
+    hidden = {id(span) for _, span in form.hidden}
+    result: list[Piece] = []
+    for piece in pieces:
+        last = result[-1] if result else None
+        if last is None or (last.span is None) == (piece.span is None):
+            result.append(piece)
+        elif last.span is None and id(piece.span) in hidden:
+            assert piece.span is not None
+            if form.original[max(piece.span.start - 1, 0) : piece.span.start].isalnum():
+                result[-1] = _cut(last, at_end=True)
+            elif _needs_space(last.text[-1:]):
+                result.append(Piece(" ", last.end, last.end))
+            result.append(piece)
+        elif last.span is not None and id(last.span) in hidden:
+            result += _behind(piece, form.original[last.span.end : last.span.end + 8])
+        else:
+            result.append(piece)
+    return [piece for piece in result if piece.text]
+
+
+def _behind(piece: Piece, source: str) -> list[Piece]:
+    """A translation's words behind a hidden span, which `source` followed."""
+    if source[:1].isalnum():
+        return [_cut(piece, at_end=False)]
+    if _needs_space(piece.text[:1]):
+        return [Piece(" ", piece.start, piece.start), piece]
+    mark = _GLUED_MARK.match(piece.text)
+    if mark and _needs_space(piece.text[mark.end()]) and not _GLUED_MARK.match(source):
+        middle = piece.start + mark.end()
+        return [
+            Piece(mark[0], piece.start, middle),
+            Piece(" ", middle, middle),
+            Piece(piece.text[mark.end() :], middle, piece.end),
+        ]
+    return [piece]
+
+
+def _needs_space(char: str) -> bool:
+    """Whether a word that begins or ends with it is parted from others."""
+    return char.isalnum() and not _UNSPACED_SCRIPT.match(char)
 
 
 def _cut(piece: Piece, *, at_end: bool) -> Piece:
-    text = piece.text.rstrip() if at_end else piece.text.lstrip()
-    return Piece(text, piece.start, piece.end)
+    if at_end:
+        text = piece.text.rstrip()
+        return Piece(text, piece.start, piece.end - len(piece.text) + len(text))
+    text = piece.text.lstrip()
+    return Piece(text, piece.start + len(piece.text) - len(text), piece.end)

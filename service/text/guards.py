@@ -6,12 +6,14 @@ faults("I like it.", "J'aime ça ça ça ça ça ça ça.")    # ("repetition",)
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal, get_args
+from typing import Literal
 
 import regex
 
-Fault = Literal["repetition", "too_long", "too_short", "untranslated"]
-FAULTS: tuple[Fault, ...] = get_args(Fault)
+Fault = Literal["repetition", "too_long", "too_short", "untranslated", "signs", "marks"]
+
+MINOR_FAULTS: frozenset[Fault] = frozenset({"marks"})
+"""What a reader forgives: a hypothesis without them is better, but nothing is tried again for them."""
 
 MAX_RATIO = 3.0
 """A translation has at most so many characters for each of its source."""
@@ -19,7 +21,8 @@ MAX_RATIO = 3.0
 _ALWAYS_ALLOWED_CHARACTERS = 12
 """However short the source: *OK* is *D'accord*."""
 
-_MIN_RATIO = 0.25
+_MIN_RATIO = 0.4
+_MIN_IDEOGRAPHIC_RATIO = 0.1
 _MIN_RATIO_CHARACTERS = 24
 """Shorter sources may well become much shorter."""
 
@@ -30,6 +33,14 @@ _MAX_PERIOD_CHARACTERS = 16
 
 _WORD = regex.compile(r"[\p{L}\p{M}\p{N}]+(?:['’-][\p{L}\p{M}\p{N}]+)*|[^\s\p{L}\p{M}\p{N}]+")
 _LETTER_WORD = regex.compile(r"\p{L}[\p{L}\p{M}]+")
+_IDEOGRAPH = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}]")
+# What a translation has as often as its source; of slashes those between words (and/or), not w/o.
+_SIGNS = tuple(
+    (regex.compile(there), regex.compile(here))
+    for there, here in ((r"[(（]", r"[(（]"), (r"[)）]", r"[)）]"), (r"(?<=\p{L}{2})/(?=\p{L}{2})", r"(?<=\w)/(?=\w)"))
+)
+_QUOTES = regex.compile(r"[\"“”„«»「」『』]")
+_QUESTION = regex.compile(r"[?？؟⁇]\W*\Z")
 _RUN = regex.compile(r"(\S{1,16}?)\1{4,}+")
 
 
@@ -51,10 +62,22 @@ def _faults(source: str, target: str) -> Iterator[Fault]:
         yield "repetition"
     if len(target) > max(MAX_RATIO * len(source), _ALWAYS_ALLOWED_CHARACTERS):
         yield "too_long"
-    if len(source) >= _MIN_RATIO_CHARACTERS and len(target) < _MIN_RATIO * len(source):
+    if len(source) >= _MIN_RATIO_CHARACTERS and len(target) < _min_ratio(target) * len(source):
         yield "too_short"
     if is_copy(source, target):
         yield "untranslated"
+    if any(len(there.findall(source)) != len(here.findall(target)) for there, here in _SIGNS):
+        yield "signs"
+    if len(_QUOTES.findall(source)) != len(_QUOTES.findall(target)) or _asks(source) != _asks(target):
+        yield "marks"
+
+
+def _min_ratio(target: str) -> float:
+    return _MIN_IDEOGRAPHIC_RATIO if _IDEOGRAPH.search(target) else _MIN_RATIO
+
+
+def _asks(text: str) -> bool:
+    return _QUESTION.search(text) is not None
 
 
 def is_loop(source: str, target: str) -> bool:

@@ -29,6 +29,7 @@ Kind = Literal[
     "term",
     "emoji",
     "symbol",
+    "invisible",
     "unknown",
     "amount",
     "number",
@@ -59,15 +60,37 @@ _UNIT = rf"""(?!\s?[ap]m\b|s\b)(?:
     )(?![\w/%])"""
 
 # Groups of digits, as in 1,234.5  2024-05-17  10:30  192.168.0.1  555-0142-7789  1/2  4×4, with a sign before it.
-_NUMBER = r"(?:(?<![\w.,)\]])[-+−±~≈](?=\d))?\d+(?:(?:[.,:/'’·×⁄^*x-]|\u202f|[–—](?=\d{2}))\d+)*+"
+# The last two are powers of ten: 1e-5  2.5E+10  10^-3.
+_NUMBER = (
+    r"(?:(?<![\w.,)\]])[-+−±~≈](?=\d))?\d+(?:(?:[.,:/'’·×⁄^*x-]|\u202f|[–—](?=\d{2}))\d+)*+"
+    r"(?:[eE][-+−]?\d{1,4}+(?!\w)|\^[-−]\d+)?+"
+)
 _CURRENCY = r"\p{Sc}"
+
+# What stands in the brackets of a call: text in quotes, signs, names in a row; not the end of a word(s), nor prose.
+_ARGUMENTS = r"""(?=
+      ["'`$&*\[{(-] | \d+[,)] | [^()\n]{0,80}["=_\[\]{}+*<>&|$\\] | [^()\n]{0,80}\w\.\w
+    | \w{1,40}+(?:,[ ]?\w{1,40}+){1,20}+\) | \w{5,40}+\)
+    )(?:[^()\n]|\((?:[^()\n]|\([^()\n]{0,80}\)){0,80}+\)){1,200}+\)"""
+_CALLED = r"[A-Za-z_]\w{0,60}+(?:(?:\.|::|->)[A-Za-z_]\w{0,60}+){0,8}+"
+
+_JOINING = r"(?:(?!\p{Latin}|\p{Greek}|\p{Cyrillic})[\p{L}\p{M}])"
 
 # The order decides where two begin at the same place.
 _STRUCTURED = regex.compile(
     rf"""
       # Plain words, which none of the others begins with, are stepped over at once.
       (?P<plain> (?<!\S)(?:
-          [("'“‘«]*+\p{{L}}[\p{{L}}\p{{M}}]*+(?:['’-][\p{{L}}\p{{M}}]++)*+[.,;:!?)"'”’»]*+(?:\s++|\Z)
+          [("'“‘«]*+\p{{L}}[\p{{L}}\p{{M}}]*+(?:['’-][\p{{L}}\p{{M}}]++)*+[.,;:!?)"'”’»]{{0,4}}+(?:\s++|\Z)
+      )++ )
+    # A line of one sign, as in a form or a table of contents.
+    | (?P<run> (?P<sign>[^\w\s\p{{C}}])(?P=sign){{4,}}+ )
+    | (?P<smiley> (?<!\S)[:;=]['’]?[-^o]?[)(DPpOo/|\\3*\]\[]++(?=[\s.,!?]|\Z) )
+    | (?P<lone> (?<!\S)['’‘"“”](?!\S) )
+    # Bidi and zero-width marks, controls. A soft hyphen belongs to its word and goes with it; letters of scripts that
+    # spell with joiners keep them.
+    | (?P<invisible> (?:(?![\s\xad\u200c\u200d\U000e0020-\U000e007f])[\p{{Cc}}\p{{Cf}}]
+        | (?<!{_JOINING})[\u200c\u200d](?!{_JOINING})
       )++ )
     # Nothing begins inside a word, or with these.
     | (?:(?<!\w)|(?!\w))(?![\s\p{{M}}\p{{Cf}},;:!?"'“”‘’«»()])(?:
@@ -75,7 +98,7 @@ _STRUCTURED = regex.compile(
     | (?P<url>
           (?:(?:https?|ftps?|sftp|ssh|git|wss?|file|data|irc|magnet)://|(?:mailto|tel|urn|doi|javascript):(?=[^\s])|www\.(?=\w))
           [^\s<>"“”«»‘’`\p{{Co}}]++
-        | (?<![\w.@-])(?:[a-z0-9](?:[a-z0-9-]{{0,61}}[a-z0-9])?\.){{1,5}}(?:{_GENERIC_DOMAINS})(?![\w@-]|\.\w)
+        | (?<![\w.@-])(?:[a-z0-9](?:[a-z0-9-]{{0,61}}[a-z0-9])?\.){{1,5}}(?:{_GENERIC_DOMAINS})(?![\w@(-]|\.\w)
           (?::\d{{1,5}})?(?:[/?\#][^\s<>"“”«»‘’`\p{{Co}}]*+)?
       )
     | (?P<email> (?<![\w.+-])\w[\w.!\#$%&'*+/=?^{{|}}~-]{{0,63}}+@(?:[\w-]{{1,63}}+\.){{1,8}}+\w{{2,24}}+ )
@@ -95,20 +118,21 @@ _STRUCTURED = regex.compile(
       )
     | (?P<tag>
           <(?:[A-Za-z/][^<>\n]{{0,200}}|!--[^\n]{{0,200}}?--)>
-        | &(?:\#\d{{1,7}}|\#x[0-9A-Fa-f]{{1,6}}|[A-Za-z]\w{{1,30}}); )
+        | &(?:\#\d{{1,10}}|\#[xX][0-9A-Fa-f]{{1,8}}|[A-Za-z]\w{{0,30}}); )
     | (?P<path>
           (?<![\w])[A-Za-z]:[\\/](?:[^\s\\/:*?"<>|,;()]++[\\/]?)*+ | \\\\[\w.$-]++(?:\\[\w.$ -]*[\w.$-])++
         | (?<![\w./~:<)\]}}])(?:~|\.{{1,2}})?/(?:[\w.+@%~=:-]++/)*+[\w.+@%~=-]++/?+
         | (?<![\w.@/-])(?:[\w.@+-]++/)++[\w@+-]++\.(?:{_FILE_ENDINGS})(?!\w)
-        | (?<![\w.@/-])[\w][\w-]*+(?:\.[\w-]+)*?\.(?:{_FILE_ENDINGS})(?![\w-]|\.\w)
+        | (?<![\w.@/-])[\w][\w-]*+(?:\.[\w-]+)*?\.(?:{_FILE_ENDINGS})(?![\w(-]|\.\w)
         | (?<![\w.*])\*\.\w{{1,8}}(?!\w)
         | (?<![\w.])\.(?:git|env|bash|zsh|profile|docker|npm|ssh|config|local|well-known)\w*+(?!\w)
       )
     | (?P<handle> (?<![\w@/.])@\w[\w.-]*+(?:@[\w.-]++)? | (?<![\w&/\#])\#\w++ )
     | (?P<identifier>
           (?<![\w-])--[A-Za-z][\w-]*+(?:=[^\s,;]++)?
-        | (?<![\w.])[A-Za-z_]\w*+(?:(?:\.|::|->)[A-Za-z_]\w*+)*+\(\)
+        | (?<![\w.])(?:{_CALLED}\((?:\)|{_ARGUMENTS})|\w\(\w\));?+
         | (?<![\w.-])[A-Za-z]\w*+(?:::\w++)++
+        | (?<![\w/.-])(?!w/o)\w(?:/\w)++(?![\w/])
         | (?<![\w-])(?=\w*_\w)(?=\w*[A-Za-z])\w++(?:-\w++)*+
         | (?<![\w.-])(?:0x[0-9A-Fa-f]++|[0-9A-Fa-f]{{8}}-(?:[0-9A-Fa-f]{{4}}-){{3}}[0-9A-Fa-f]{{12}})(?!\w)
         | (?<![\w.,-])v\d++(?:\.\d++)*+(?:-[a-z]++(?:\.?\d++)?)?+(?!\w)
@@ -128,12 +152,35 @@ _STRUCTURED = regex.compile(
 )
 
 # Text without any of these has none of the above, and is done with a hundred times faster.
-_HINT = regex.compile(r"""[^\p{L}\p{M}\s.,;:!?'"‘’“”()-]|\w\.\w|\(\)|::|--""")
+_HINT = regex.compile(
+    r"""[^\p{L}\p{M}\s.,;:!?'"‘’“”()-]|\w\.\w|\w\(|::|--|(?<!\S)['’‘"“”](?!\S)|([.,;:!?'"‘’“”()])\1{4}|(?<!\S)[:;]['’]?[-^o]?[)(DPpOo]"""
+)
+
+# A line of a program: it ends as one, and calls or assigns.
+_STATEMENT = regex.compile(
+    r"""(?=[^\n]{1,400}\Z)(?=.*(?:\w\((?!e?s\))|[ ][-+*/|&]?=[ ]|[=!<>]=|[=-]>|\+\+|--|&&|\|\||\)[ ]?\{\Z))
+        .*(?:;|;[ ]?\}|\)[ ]?\{)\Z""",
+    regex.VERBOSE,
+)
+_PROSE = regex.compile(r"(?:\b\p{Ll}{2,}+[ ]){3}\p{Ll}{2,}")
+_QUOTED = regex.compile(r"""\"[^"]*+\"|'[^']*+'""")
+
+# Longer than any word of an alphabet: a key, a hash, a cat on the keyboard.
+_LONG_WORD = regex.compile(r"[\p{Latin}\p{Greek}\p{Cyrillic}\p{N}\p{M}_]{61,}+")
 
 _WORD_RUN = regex.compile(r"[\p{L}\p{M}\p{N}_]++(?:['’-][\p{L}\p{M}\p{N}_]++)*+|\S")
 _BETWEEN_MERGED = regex.compile(r"[ \u00a0\u202f\u3000]*\Z")
 _OPENING = {")": "(", "]": "[", "}": "{"}
 _URL_TAIL = ".,;:!?…'\"*_)]}\\"
+
+_PLURAL = regex.compile(r"(?<=[}\])\w])s(?!\w)")
+_KIND_OF: dict[str, Kind] = {kind: kind for kind in KINDS} | {
+    "email2": "email",
+    "run": "symbol",
+    "lone": "symbol",
+    "smiley": "emoji",
+}
+"""The groups of the pattern; four are not named as their kind."""
 
 _DIGITS = regex.compile(r"\d+")
 
@@ -181,8 +228,7 @@ def kept_spans(text: str, is_known: Callable[[str], bool] | None = None) -> tupl
         if spans and spans[-1].end > start:
             continue
         spans.append(KeptSpan(start, end, text[start:end], kind))
-    if is_known is not None:
-        spans = sorted([*spans, *_unknown(text, spans, is_known)], key=lambda span: span.start)
+    spans = sorted([*spans, *_unreadable(text, spans, is_known)], key=lambda span: span.start)
     return tuple(_merged(text, spans))
 
 
@@ -200,16 +246,19 @@ def number_runs(text: str) -> list[str]:
 def _structured(text: str) -> Iterator[tuple[int, int, Kind]]:
     if not _HINT.search(text):
         return
+    if _STATEMENT.match(text) and not _PROSE.search(_QUOTED.sub("", text)):
+        yield 0, len(text), "code"
+        return
     for match in _STRUCTURED.finditer(text):
         group = match.lastgroup or ""
         if group == "plain":
             continue
-        kind: Kind = next(
-            (kind for kind in KINDS if kind == group), "email"
-        )  # there are two patterns for an e-mail address
+        kind = _KIND_OF[group]
         start, end = match.span()
         if kind in ("url", "path"):
             end = _without_tail(text, start, end)
+        elif kind == "format" and _PLURAL.match(text, end):
+            end += 1  # {count}s, {item}s
         elif kind == "handle":
             end = start + len(match[0].rstrip(".-"))
         if end - start > 0:
@@ -228,11 +277,13 @@ def _without_tail(text: str, start: int, end: int) -> int:
     return end
 
 
-def _unknown(text: str, spans: list[KeptSpan], is_known: Callable[[str], bool]) -> Iterator[KeptSpan]:
+def _unreadable(text: str, spans: list[KeptSpan], is_known: Callable[[str], bool] | None) -> Iterator[KeptSpan]:
+    """Between the spans, words that are too long for words, and those with a character that the model does not know."""
     free_from = 0
     for start, end in [*((span.start, span.end) for span in spans), (len(text), len(text))]:
-        for word in _WORD_RUN.finditer(text, free_from, start):
-            if not all(map(is_known, unicodedata.normalize("NFC", word[0]))):
+        for word in (_LONG_WORD if is_known is None else _WORD_RUN).finditer(text, free_from, start):
+            is_readable = is_known is None or all(map(is_known, unicodedata.normalize("NFC", word[0])))
+            if not is_readable or _LONG_WORD.fullmatch(word[0]):
                 yield KeptSpan(word.start(), word.end(), word[0], "unknown")
         free_from = max(free_from, end)
 

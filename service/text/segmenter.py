@@ -25,8 +25,8 @@ _LINE = re.compile("(?:(?! {4})[^\n\r\t\v\f\x1c-\x1e\x85\u2028\u2029])+")
 
 _STAND_IN = "\ue000"
 
-# White space, byte-order mark and zero-width characters: invisible at the edges of a segment, and the caller's.
-_BLANK = r"[\s\ufeff\u200b\u2060]"
+# White space, zero-width and bidi marks, controls: invisible at the edges of a segment, and the caller's.
+_BLANK = r"[\s\ufeff\u200b\u200e\u200f\u061c\u202a-\u202e\u2060\u2066-\u2069\x00-\x1f\x7f-\x9f]"
 _OUTER_BLANK = re.compile(rf"\A{_BLANK}*+|(?<!{_BLANK}){_BLANK}+\Z")
 
 # Bullets, numbers, quote marks and headings, each followed by white space, with the indents around them.

@@ -98,6 +98,63 @@ def test_numbers_are_seen_then_hidden_then_parted():
     assert outcome.nth_text(0) == "HE HAS 1234 CATS."
 
 
+def swaps_digits(text):
+    """A model that writes digits in reverse order, and masks where they belong."""
+    digits = iter(reversed([char for char in text if char.isdigit()]))
+    return "".join(next(digits) if char.isdigit() else char for char in text.upper())
+
+
+def test_numbers_that_changed_places_are_hidden_as_numbers_then_parted():
+    text = "He has 3 cats and 5 dogs."
+    outcome, shown = run(text, swaps_digits, tokenizer=MaskTokenizer())
+    assert (outcome.nth_text(0), outcome.warnings) == ("HE HAS 3 CATS AND 5 DOGS.", ())
+    assert shown == [text, "He has \ue000 cats and \ue001 dogs."]
+
+    def swaps_and_forgets(shown_text):
+        return swaps_digits(shown_text).replace("\ue001", "")
+
+    outcome, shown = run(text, swaps_and_forgets, tokenizer=MaskTokenizer())
+    assert (outcome.nth_text(0), outcome.warnings) == ("HE HAS 3 CATS AND 5 DOGS.", ("parted",))
+    assert shown[-3:] == ["He has", "cats and", "dogs."]
+
+
+def test_a_second_hypothesis_with_the_numbers_in_their_places_is_taken():
+    outcome, shown = run("He has 3 cats and 5 dogs.", lambda text: ["5 CATS 3 DOGS.", "3 CATS, 5 DOGS."])
+    assert outcome.nth_text(0) == "3 CATS, 5 DOGS."
+    assert len(shown) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "lost", "parts"),
+    [
+        ("He came (too late) home.", ")", ["He came", "too late", "home."]),
+        ("Cats and/or dogs sleep.", "/", ["Cats and", "or dogs sleep."]),
+    ],
+)
+def test_a_bracket_or_slash_that_is_lost_again_and_again_parts_the_segment(text, lost, parts):
+    outcome, shown = run(text, lambda shown_text: shown_text.upper().replace(lost, ""))
+    assert (outcome.nth_text(0), outcome.warnings) == (text.upper(), ("parted",))
+    assert shown[-len(parts) :] == parts
+
+
+def test_a_hypothesis_with_the_source_s_quotes_and_question_mark_comes_first():
+    assert run('"So?" he said.', lambda text: ["So? he said.", '"SO?" HE SAID.'])[0].nth_text(0) == '"SO?" HE SAID.'
+    assert run("Is he in?", lambda text: ["IS HE IN.", "HE IN?"])[0].nth_text(0) == "HE IN ?"
+    outcome, shown = run("Is he in?", lambda text: "HE IS.")
+    assert (outcome.nth_text(0), outcome.warnings, len(shown)) == ("HE IS.", (), 1)
+
+
+def test_a_translation_that_is_nothing_but_what_was_kept_is_none():
+    outcome, _ = run("{name}, hello!", lambda text: "7 !" if "7" in text else text.upper())
+    assert (outcome.nth_text(0), outcome.warnings) == ("{name}, HELLO !", ("parted",))
+
+
+@pytest.mark.parametrize("stray", ["\ue004", "\ufffd"])
+def test_what_no_translation_may_hold_is_noticed(stray):
+    outcome, _ = run("See {name} now.", lambda text: [f"VOIR {stray}\ue000.", "VU \ue000."], tokenizer=MaskTokenizer())
+    assert outcome.nth_text(0) == "VU {name}."
+
+
 def test_what_cannot_be_kept_at_all_stays_in_the_source_language():
     # A model that writes a number into everything.
     outcome, _ = run("He has 3 old cats and dogs.", lambda text: "3 3 3")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import email.message
 import urllib.parse
 from collections.abc import Callable, Coroutine, Mapping
@@ -130,6 +131,8 @@ class Fields:
 async def read_fields(request: Request) -> Fields:
     """Reads body and query; where both name a field, the body's counts.
 
+    No body is no fault, whatever the content type says: clients set it on GET and DELETE too.
+
     Raises:
         BadField: If the body cannot be read.
         ClientDisconnect: If the client goes away.
@@ -171,6 +174,9 @@ def dialect_router(name: str) -> APIRouter:
 
 
 def _parse_json(body: bytes) -> dict[str, object]:
+    body = body.removeprefix(codecs.BOM_UTF8)
+    if not body:
+        return {}
     try:
         content = orjson.loads(body)
     except orjson.JSONDecodeError as error:

@@ -328,6 +328,15 @@ def test_what_is_no_json_is_told_in_words(client, body, reason):
     assert reason in problem(response, 400, "invalid-json")["detail"]
 
 
+def test_a_byte_order_mark_before_json_is_no_fault(client):
+    headers = {"content-type": "application/json"}
+    assert client.post("/v1/translate", content=b'\xef\xbb\xbf{"text": "Hello."}', headers=headers).status_code == 200
+    detail = problem(client.post("/v1/translate", content=b"\xef\xbb\xbf", headers=headers), 400, "invalid-json")[
+        "detail"
+    ]
+    assert "it is empty" in detail
+
+
 def test_the_field_return_is_not_known_by_its_python_name(client):
     assert fault(post(client, text="a", return_=["scores"]))["field"] == "return_"
 
@@ -352,7 +361,6 @@ def test_a_body_that_is_no_object_is_refused(client, body):
         b'{"text": "\xff\xfe"}',
         b'{"text": "\xc3"}',
         b'{"text": "a\nb"}',
-        b"\xef\xbb\xbf{}",
         b'{"text": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
         b'{"a":' * 50_000 + b"1" + b"}" * 50_000,
         '{"text": "a"}'.encode("utf-16"),

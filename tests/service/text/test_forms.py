@@ -37,10 +37,30 @@ def test_digits_stand_in_only_where_the_text_has_none():
     assert form_of("{a} {b}1234 56789", DIGITS) is None
 
 
-def test_a_digit_is_parted_from_letters_and_joined_again():
-    form = form_of("foo{bar}baz", DIGITS)
-    assert form.text == "foo 7 baz"
-    assert form.restore("fou 7 bas").text == "fou{bar}bas"
+@pytest.mark.parametrize(("placeholders", "mask"), [(DIGITS, "7"), (MASKS, "\ue000")])
+def test_a_placeholder_is_parted_from_letters_and_joined_again(placeholders, mask):
+    form = form_of("foo{bar}baz", placeholders)
+    assert form.text == f"foo {mask} baz"
+    assert form.restore(f"fou {mask} bas").text == "fou{bar}bas"
+    written = f"fou  {mask} bas"
+    for piece in form.restore(written).pieces:
+        assert piece.span or piece.text == written[piece.start : piece.end]
+
+
+@pytest.mark.parametrize(
+    ("text", "translation", "expected"),
+    [
+        ("**Hello** world", "\ue000 Bonjour \ue001 monde", "**Bonjour** monde"),
+        ("[link](https://x.org), see", "\ue000 lien \ue001(\ue002), voir", "[lien](https://x.org), voir"),
+        ("Open /tmp/a.txt now", "Ouvrez\ue000maintenant", "Ouvrez /tmp/a.txt maintenant"),
+        ("{name}, hello!", "\ue000,bonjour !", "{name}, bonjour !"),
+        ("{a},b", "\ue000,b", "{a},b"),
+        ("Open {a}", "开\ue000吧", "开{a}吧"),
+        ("the file ({a})", "le fichier (\ue000)", "le fichier ({a})"),
+    ],
+)
+def test_letters_beside_what_is_kept_stand_as_close_as_they_did(text, translation, expected):
+    assert restored(text, translation) == expected
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,15 @@ def test_what_the_source_repeats_may_be_repeated(source, target):
         ("The old man went to see the river.", "Oui.", ("too_short",)),
         ("the old man", "The old man.", ("untranslated",)),
         ("Tom Sawyer", "Tom Sawyer", ()),
+        ("The old man went to see the river.", "Le vieil homme", ()),
+        ("The old man went to see the river.", "L'homme vit.", ("too_short",)),
+        ("The old man went to see the river.", "老人去看河。", ()),
+        ("one (two) three", "un (deux trois", ("signs",)),
+        ("he and/or she", "il et elle", ("signs",)),
+        ("he w/o her", "il sans elle", ()),
+        ('"Go," he said', "va, dit-il", ("marks",)),
+        ("Is he in?", "Il est là.", ("marks",)),
+        ('Is "he" in?', "Est-« il » là ?", ()),
     ],
 )
 def test_lengths_and_copies(source, target, expected):

@@ -197,6 +197,23 @@ def test_bodies_that_cannot_be_read_are_refused(client, body, content_type):
     message_of(client.post("/v2/translate", content=body, headers=KEY | {"content-type": content_type}))
 
 
+def test_no_body_is_none_whatever_its_content_type(client):
+    headers = KEY | {"content-type": "application/json"}
+    assert client.get("/v2/usage", headers=headers).status_code == 200
+    assert client.get("/v2/languages", headers=headers).status_code == 200
+    answer = client.get("/v2/translate", params={"text": "Hello.", "target_lang": "FR"}, headers=headers)
+    assert answer.json()["translations"][0]["text"] == "HELLO."
+    body = {"name": "g", "source_lang": "en", "target_lang": "fr", "entries": "a\tb", "entries_format": "tsv"}
+    place = "/v2/glossaries/" + client.post("/v2/glossaries", json=body, headers=KEY).json()["glossary_id"]
+    assert client.delete(place, headers=headers).status_code == 204
+
+
+def test_a_byte_order_mark_before_json_is_no_fault(client):
+    content = b'\xef\xbb\xbf{"text": ["Hello."], "target_lang": "FR"}'
+    answer = client.post("/v2/translate", content=content, headers=KEY | {"content-type": "application/json"})
+    assert answer.json()["translations"][0]["text"] == "HELLO."
+
+
 def test_limits_name_both_numbers(make_client):
     client = make_client(max_texts=2, max_text_bytes=10, max_body_bytes=1024)
     for text, status in ((["a"] * 3, 413), (["a" * 11], 413), (["a" * 2000], 413)):

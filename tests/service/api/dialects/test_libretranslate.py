@@ -31,6 +31,21 @@ def test_a_query_alone_may_also_be_fetched(client):
     assert client.get("/translate", params=HELLO).json() == {"translatedText": "HELLO."}
 
 
+def test_no_body_is_none_whatever_its_content_type(client):
+    headers = {"content-type": "application/json"}
+    assert client.get("/translate", params=HELLO, headers=headers).json() == {"translatedText": "HELLO."}
+    assert client.post("/translate", params=HELLO, headers=headers).json() == {"translatedText": "HELLO."}
+    for path in ("/languages", "/frontend/settings", "/health"):
+        assert client.get(path, headers=headers).status_code == 200
+    assert error_of(client.post("/translate", headers=headers)) == "Invalid request: missing q parameter"
+
+
+def test_a_byte_order_mark_before_json_is_no_fault(client):
+    content = b'\xef\xbb\xbf{"q": "Hello.", "source": "en", "target": "fr"}'
+    response = client.post("/translate", content=content, headers={"content-type": "application/json"})
+    assert response.json() == {"translatedText": "HELLO."}
+
+
 @pytest.mark.parametrize("way", ["json", "data", "params"])
 def test_a_list_is_answered_with_a_list_in_its_order(client, way):
     response = client.post("/translate", **{way: HELLO | {"q": ["One.", "", "Two."]}})
