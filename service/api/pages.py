@@ -16,6 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from model.decoding import DecodingOptions
+from service.api.auth import presented_key
 from service.api.deps import Services, ServicesDep
 from service.api.errors import TextTooLarge, UnsupportedMediaType, problem_of
 from service.api.middleware import CLIENT_CLOSED_REQUEST
@@ -43,9 +44,14 @@ async def index(request: Request) -> Response:
 
 @router.post("/")
 async def translated_index(request: Request, services: ServicesDep) -> Response:
-    """The same page with the posted text and its translation, for browsers without JavaScript."""
+    """The same page with the posted text and its translation, for browsers without JavaScript.
+
+    They can send no key: where one is needed this page says so.
+    """
     text = await _posted_text(request)
     try:
+        host = request.client.host if request.client else None
+        await services.gate.admit("translate", presented_key(request.headers), host)
         translation, status = await _translated(text, request, services), 200
         content = _filled(text, translation, None)
     except ClientGone:

@@ -9,12 +9,31 @@ export class Problem extends Error {
 
 const running = new Map();
 
+const KEY = "api-key";
+
+/** The key for a server that asks for one: kept for this tab alone, sent to this server alone. */
+export const hasKey = () => sessionStorage.getItem(KEY) !== null;
+
+export function setKey(key) {
+  if (key) {
+    sessionStorage.setItem(KEY, key);
+  } else {
+    sessionStorage.removeItem(KEY);
+  }
+}
+
+/** Headers that show the key, if there is one. A header holds letters of Latin 1; no key has others. */
+export function keyHeaders() {
+  const key = sessionStorage.getItem(KEY);
+  return key !== null && /^[\x21-\x7e]+$/.test(key) ? { "X-API-Key": key } : {};
+}
+
 /** Like fetch; a newer call with the same slot aborts this one, which then throws an AbortError. */
 export async function ask(slot, path, body, accept = "application/json") {
   running.get(slot)?.abort();
   const controller = new AbortController();
   running.set(slot, controller);
-  const headers = body ? { "Content-Type": "application/json", Accept: accept } : { Accept: accept };
+  const headers = { Accept: accept, ...(body ? { "Content-Type": "application/json" } : {}), ...keyHeaders() };
   let response;
   try {
     response = await fetch(path, { method: body ? "POST" : "GET", headers, body: body && JSON.stringify(body), signal: controller.signal });
@@ -34,7 +53,7 @@ export async function ask(slot, path, body, accept = "application/json") {
   return accept.includes("json") ? response.json() : response.blob();
 }
 
-export const giveUp = (slot) => running.get(slot)?.abort();
+export const giveUp = (...slots) => slots.forEach((slot) => running.get(slot)?.abort());
 
 const TYPES = {
   F32: (buffer, at, n) => new Float32Array(buffer.slice(at, at + 4 * n)),

@@ -1,6 +1,6 @@
 // The page at /: one state, in the address; what changes is asked for and drawn.
 
-import { ask, Problem } from "./api.js";
+import { ask, giveUp, hasKey, Problem, setKey } from "./api.js";
 import { MAPS, SCALES, palette, theme, diverging } from "./color.js";
 import { bytes, choice, count, find, h, milliseconds, percent } from "./dom.js";
 import { Atlas, bars } from "./heads.js";
@@ -18,7 +18,8 @@ let models = [];
 let model = null;
 let segment = null;
 let other = null;
-let plain = null;
+let plain = null; // {segment, text}: what /v1/translate says where this segment was looked into
+let loading = null; // the newest load under way; what comes for an older one is not shown
 let colors = null;
 let hovered = null;
 let isTable = false;
@@ -56,10 +57,13 @@ function set(changes, isStep = false) {
 addEventListener("popstate", () => {
   const next = read(location.hash);
   const isOther = ASKING.some((name) => JSON.stringify(next[name]) !== JSON.stringify(state[name]));
+  const isModel = next.model !== state.model;
   const isPair = next.otherText !== state.otherText || next.otherTarget !== state.otherTarget;
   Object.assign(state, next);
   fillForm();
-  if (isOther) {
+  if (isModel) {
+    changeModel();
+  } else if (isOther) {
     load();
   } else {
     if (isPair) {
@@ -103,6 +107,7 @@ function pinnedBody() {
 async function load() {
   const output = find("output");
   problem(null);
+  giveUpLoads();
   if (!state.text.trim()) {
     segment = other = null;
     output.textContent = "";
@@ -110,27 +115,53 @@ async function load() {
     clear();
     return;
   }
-  output.classList.add("pending");
   if (!model) {
+    output.classList.add("pending");
     await translateOnly();
     output.classList.remove("pending");
     return;
   }
-  find("stage").setAttribute("aria-busy", "true");
   const body = baseBody();
-  const started = performance.now();
   if ("segment" in body) {
     body.segments = [body.segment];
     delete body.segment;
   }
+  await loadMaps(body, SAFETENSORS);
+}
+
+function giveUpLoads() {
+  giveUp("maps", "plain", "other", "score0", "score1");
+  setLoading(null);
+}
+
+function setLoading(token) {
+  loading = token;
+  find("output").classList.toggle("pending", Boolean(token));
+  if (token) {
+    find("stage").setAttribute("aria-busy", "true");
+  } else {
+    find("stage").removeAttribute("aria-busy");
+  }
+}
+
+/** Ask for maps and show them, unless something newer is asked for in the meantime. */
+async function loadMaps(body, accept) {
+  const mine = {};
+  setLoading(mine);
+  const started = performance.now();
   try {
-    const received = await ask("maps", "/v1/attention", body, SAFETENSORS);
-    receive(received, performance.now() - started);
-  } catch (error) {
-    if (error.name === "AbortError") {
+    const received = await ask("maps", "/v1/attention", body, accept);
+    if (loading !== mine) {
       return;
     }
-    output.textContent = "";
+    setLoading(null);
+    receive(received, performance.now() - started);
+  } catch (error) {
+    if (error.name === "AbortError" || (loading && loading !== mine)) {
+      return;
+    }
+    setLoading(null);
+    find("output").textContent = "";
     segment = null;
     clear();
     problem(error);
@@ -140,9 +171,6 @@ async function load() {
     if (!(error instanceof Problem)) {
       throw error;
     }
-  } finally {
-    output.classList.remove("pending");
-    find("stage").removeAttribute("aria-busy");
   }
 }
 
@@ -172,19 +200,21 @@ function receive({ answer, tensors }, elapsed) {
 
 /** What /v1/translate says of the same text: station 1 compares. */
 async function comparePlain() {
-  if (plain !== null || !segment || state.forced || state.prefix) {
+  if (plain || loading || !segment || state.forced || state.prefix) {
     return;
   }
-  plain = "";
+  const mine = plain = { segment, text: "" };
   const body = { text: state.text, decoding: { beam_size: state.beam }, ...(state.model ? { model: state.model } : {}) };
   try {
     const answer = await ask("plain", "/v1/translate", body);
-    plain = answer.translations[0].text;
-    if (state.station === 1) {
+    mine.text = answer.translations[0].text;
+    if (plain === mine && state.station === 1) {
       panel.draw();
     }
   } catch {
-    plain = null; // asked again when the station is next shown
+    if (plain === mine) {
+      plain = null; // asked again when the station is next shown
+    }
   }
 }
 
@@ -202,6 +232,7 @@ async function translateOnly() {
 
 async function loadOther() {
   const box = find("compare");
+  giveUp("other", "score0", "score1");
   other = null;
   if (!segment?.segment.translated || (!state.otherText && !state.otherTarget)) {
     box.hidden = true;
@@ -218,11 +249,16 @@ async function loadOther() {
   }
   if (state.model) { body.model = state.model; }
   try {
+    const first = segment;
     const { answer, tensors } = await ask("other", "/v1/attention", body, SAFETENSORS);
     const found = answer.segments.find((one) => one.maps?.length);
-    other = found ? new Segment(answer, found, tensors, answer.selected) : null;
-    const scores = await Promise.all([segment, other].filter(Boolean).map((one, i) => ask(`score${i}`, "/v1/score", {
+    const second = found ? new Segment(answer, found, tensors, answer.selected) : null;
+    const scores = await Promise.all([first, second].filter(Boolean).map((one, i) => ask(`score${i}`, "/v1/score", {
       text: one.segment.source, target_ids: one.segment.target_tokens.map((token) => token.id), ...(state.model ? { model: state.model } : {}) })));
+    if (segment !== first) {
+      return;
+    }
+    other = second;
     showCompare(scores);
     render();
   } catch (error) {
@@ -258,7 +294,13 @@ function problem(error) {
   const box = find("problem");
   box.hidden = !error;
   box.replaceChildren();
+  showKey();
   if (!error) {
+    return;
+  }
+  if (error.status === 401 || error.status === 403) {
+    box.append(keyForm(error.message));
+    find("key").focus();
     return;
   }
   const size = error.needed_bytes && error.limit_bytes
@@ -266,20 +308,48 @@ function problem(error) {
   const parts = [h("p", { text: size })];
   if (error.nearest) {
     const { says, body, accept, needed_bytes: needed } = error.nearest;
-    parts.push(h("button", { type: "button", text: `Show ${says}${needed ? ` (${bytes(needed)})` : ""}`, onclick: async () => {
+    parts.push(h("button", { type: "button", text: `Show ${says}${needed ? ` (${bytes(needed)})` : ""}`, onclick: () => {
       problem(null);
-      try {
-        const started = performance.now();
-        receive(await ask("maps", "/v1/attention", body, accept?.includes("safetensors") ? accept : SAFETENSORS), performance.now() - started);
-      } catch (again) {
-        problem(again);
-      }
+      loadMaps(body, accept?.includes("safetensors") ? accept : SAFETENSORS);
     } }));
   }
   if ([0, 429, 503, 504].includes(error.status)) {
     parts.push(h("button", { type: "button", text: "Try again", onclick: load }));
   }
   box.append(...parts);
+}
+
+/** What a server with keys wants before it does anything. */
+function keyForm(message) {
+  return h("form", { class: "key", id: "key-form", onsubmit: (event) => {
+    event.preventDefault();
+    setKey(find("key").value.trim());
+    problem(null);
+    if (models.length) {
+      load();
+    } else {
+      loadModels();
+    }
+  } }, h("label", { for: "key", text: hasKey() ? `This server does not take that API key: ${message}` : "This server asks for an API key." }),
+  h("input", { id: "key", type: "password", autocomplete: "off", spellcheck: "false", required: true, "aria-describedby": "key-note" }),
+  h("button", { type: "submit", text: "Use this key" }),
+  h("small", { id: "key-note", text: "It stays in this tab until the tab is closed, goes to this server alone, and is not in the link." }));
+}
+
+function showKey() {
+  find("key-forget").hidden = !hasKey();
+}
+
+function forgetKey() {
+  setKey("");
+  giveUpLoads();
+  segment = other = plain = null;
+  find("output").textContent = find("facts").textContent = "";
+  clear();
+  find("workbench").hidden = true;
+  models = [];
+  model = null;
+  loadModels();
 }
 
 async function loadModels() {
@@ -294,22 +364,44 @@ async function loadModels() {
     find("status").textContent = "";
     load();
   } catch (error) {
+    if (error.status === 401 || error.status === 403) {
+      find("status").textContent = "";
+      find("workbench").hidden = true;
+      problem(error);
+      return;
+    }
     find("status").textContent = error.status === 503 ? "The model is loading …" : `Not ready: ${error.message}`;
     setTimeout(loadModels, 1000);
   }
 }
 
+/** Nothing of the model before is drawn with the shape of this one. */
+async function changeModel() {
+  giveUpLoads();
+  segment = other = plain = null;
+  clear();
+  try {
+    await loadModel();
+    load();
+  } catch (error) {
+    if (error.name !== "AbortError") {
+      problem(error);
+    }
+  }
+}
+
 async function loadModel() {
   const chosen = models.find(({ name }) => name === state.model) ?? models[0];
+  find("model").value = chosen.name;
   model = null;
   try {
     model = await ask("model", `/v1/models/${encodeURIComponent(chosen.name)}`, null);
   } catch (error) {
-    if (error.status !== 404) {
+    if (error.status !== 404 && error.status !== 403) {
       throw error;
     }
   }
-  // Without inspection the page is a form that translates.
+  // Without inspection, or with a key that may only translate, the page is a form that translates.
   find("workbench").hidden = !model;
   const names = new Intl.DisplayNames([navigator.language], { type: "language", fallback: "code" });
   find("source-label").textContent = names.of(chosen.source);
@@ -419,9 +511,10 @@ const panel = new Panel(find("station"), {
   state, baseBody, pinnedBody, position, layer, headNumber, place, sideLayer, sideDepth, set,
   get model() { return model; },
   get segment() { return segment; },
+  get isLoading() { return loading !== null; },
   get colors() { return colors; },
   positionsShown: (kind) => Math.min(model.max_positions ?? Infinity, Math.max(64, kind === "encoder" ? segment.segment.source_tokens.length : segment.segment.rows.length)),
-  plainTranslation: () => plain,
+  plainTranslation: () => plain?.segment === segment && plain.text,
   go: (number) => go(number),
   choose: (before, id) => set({ prefix: [...before, id], forced: "", query: before.length, key: null, segment: state.segment }, true),
   fail: problem,
@@ -557,7 +650,7 @@ function showSegments(answer) {
 let waiting = false;
 
 function preview(focusOn) {
-  hovered = focusOn;
+  hovered = focusOn && segment?.has(state.kind) ? { ...focusOn, view: view() } : null;
   if (!waiting) {
     waiting = true;
     requestAnimationFrame(() => {
@@ -595,7 +688,7 @@ function settleStation() {
 }
 
 function current() {
-  if (hovered) {
+  if (hovered && segment?.has(state.kind) && hovered.view === view()) { // not another map's, which may be larger
     return hovered;
   }
   if (state.query !== null) {
@@ -734,6 +827,8 @@ function onKey(event) {
     if (state.query !== null || state.key !== null) {
       set({ query: null, key: null });
       say("Nothing chosen");
+    } else {
+      focus();
     }
     return;
   }
@@ -799,7 +894,7 @@ function buildDialogs() {
   const close = (dialog) => h("form", { method: "dialog" }, h("button", { text: "Close", autofocus: true, onclick: () => dialog.close() }));
   const list = (pairs, wrap) => h("dl", {}, pairs.flatMap(([term, meaning]) => [h("dt", {}, wrap(term)), h("dd", { text: meaning })]));
   const help = find("help");
-  help.append(h("h2", { id: "help-title", text: "Keys" }), list(KEYS, (keys) => h("kbd", { text: keys })),
+  help.append(h("h2", { id: "help-title", text: "Keyboard" }), list(KEYS, (keys) => h("kbd", { text: keys })),
     h("p", {}, h("label", {}, h("input", { type: "checkbox", checked: singleKeys, onchange: (event) => {
       singleKeys = event.target.checked;
       localStorage.setItem("keys", singleKeys ? "on" : "off");
@@ -808,6 +903,7 @@ function buildDialogs() {
   glossary.classList.add("wide");
   glossary.append(h("h2", { id: "glossary-title", text: "Glossary" }), list(Object.entries(GLOSSARY), (term) => term), close(glossary));
   find("help-open").addEventListener("click", () => help.showModal());
+  find("key-forget").addEventListener("click", forgetKey);
   find("glossary-open").addEventListener("click", () => glossary.showModal());
 }
 
@@ -848,11 +944,10 @@ find("text").addEventListener("keydown", (event) => {
     find("form").requestSubmit();
   }
 });
-find("model").addEventListener("change", async (event) => {
-  state.model = event.target.value;
-  await loadModel();
-  set({ prefix: null, segment: 0, layer: null, head: MEAN, query: null, key: null }, true);
-  load();
+find("model").addEventListener("change", (event) => {
+  Object.assign(state, { model: event.target.value, prefix: null, segment: 0, layer: null, head: MEAN, query: null, key: null });
+  remember(true);
+  changeModel();
 });
 find("layer").addEventListener("change", (event) => set({ layer: Number(event.target.value) }, true));
 find("head").addEventListener("change", (event) => set({ head: event.target.value === MEAN ? MEAN : Number(event.target.value) }, true));

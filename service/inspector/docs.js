@@ -1,5 +1,7 @@
 // The page at /docs: openapi.json, readable, with a form that sends each request.
 
+import { keyHeaders, setKey } from "./api.js";
+
 function element(tag, properties = {}, ...children) {
   const node = Object.assign(document.createElement(tag), properties);
   node.append(...children);
@@ -78,7 +80,8 @@ function tryForm(path, method, examples) {
     answer.hidden = false;
     answer.textContent = "…";
     try {
-      const options = body ? { method, body: body.value, headers: { "Content-Type": "application/json" } } : { method };
+      const headers = keyHeaders();
+      const options = body ? { method, body: body.value, headers: { ...headers, "Content-Type": "application/json" } } : { method, headers };
       const response = await fetch(path, options);
       const text = await response.text();
       const isJson = response.headers.get("content-type")?.includes("json");
@@ -124,6 +127,7 @@ function operation(api, path, method, details) {
 
 const api = await (await fetch("/openapi.json")).json();
 document.getElementById("version").textContent = `version ${api.info.version}`;
+document.getElementById("key").addEventListener("input", (event) => setKey(event.target.value.trim()));
 for (const [path, methods] of Object.entries(api.paths)) {
   for (const [method, details] of Object.entries(methods)) {
     document.getElementById("main").append(operation(api, path, method, details));

@@ -1,7 +1,7 @@
 // One map, large: a canvas that is drawn once, a canvas for the chosen cell, and a real table that holds the focus.
 
 import { css, diverging, indexOf, inkOn, palette, scaled } from "./color.js";
-import { h, percent, sized } from "./dom.js";
+import { h, percent, pointerRests, sized } from "./dom.js";
 
 const NUMBERS_UP_TO = 16;
 const WINDOW = 8;
@@ -133,7 +133,7 @@ export class Heatmap {
 
   #listen() {
     this.base.addEventListener("pointermove", (event) => {
-      const cell = this.view && this.at(event.offsetX, event.offsetY);
+      const cell = this.view && !pointerRests() && this.at(event.offsetX, event.offsetY);
       if (cell && (cell.query !== this.hovered?.query || cell.key !== this.hovered?.key)) {
         this.hovered = cell;
         this.events.hover(cell.query, cell.key);
@@ -160,7 +160,12 @@ export class Heatmap {
 
   #key(event) {
     const { map } = this.view;
-    const { query, key } = this.cell ?? { query: 0, key: 0 };
+    // From the cell that has the focus: the pointer may rest on another one, which is then the one that is lit.
+    const from = event.target.closest("td");
+    if (!from) {
+      return;
+    }
+    const [query, key] = [Number(from.dataset.query), Number(from.dataset.key)];
     const moves = {
       ArrowLeft: [query, key - 1], ArrowRight: [query, key + 1], ArrowUp: [query - 1, key], ArrowDown: [query + 1, key],
       Home: [query, 0], End: [query, map.keys - 1],

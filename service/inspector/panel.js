@@ -19,9 +19,14 @@ export class Panel {
   /** Forget what belongs to another text. */
   reset() {
     this.answers.clear();
+    this.#forget();
     for (const extra of Object.values(this.extra)) {
       delete extra.swap;
     }
+  }
+
+  #forget() {
+    this.answer = this.answerOf = null;
   }
 
   get station() {
@@ -60,8 +65,19 @@ export class Panel {
   /** Show the chosen station; asks the server unless it has answered the same before. */
   async show() {
     const { host, station } = this;
+    const { segment } = host;
     this.#head();
-    if (!host.segment?.segment.translated) {
+    if (host.isLoading) {
+      // What is asked for by the new text would be drawn with the old one's words: it waits for its maps.
+      giveUp("station");
+      this.#forget();
+      this.parts.setAttribute("aria-busy", "true");
+      return;
+    }
+    if (!segment?.segment.translated) {
+      giveUp("station");
+      this.#forget();
+      this.parts.removeAttribute("aria-busy");
       this.parts.replaceChildren(h("p", { class: "caption", text: "There is nothing to look into: no sentence, or one without words." }));
       this.checks.replaceChildren();
       return;
@@ -70,12 +86,12 @@ export class Panel {
     const key = JSON.stringify(body);
     if (!this.answers.has(key)) {
       this.parts.setAttribute("aria-busy", "true");
-      this.answer = null;
+      this.#forget();
       let answer;
       try {
         answer = await ask("station", "/v1/trace", body);
       } catch (error) {
-        if (error.name !== "AbortError") {
+        if (error.name !== "AbortError" && station === this.station && segment === host.segment) {
           this.parts.removeAttribute("aria-busy");
           this.parts.replaceChildren(h("p", { text: error.message }));
           this.checks.replaceChildren();
@@ -89,14 +105,15 @@ export class Panel {
       if (this.answers.size > KEPT) {
         this.answers.delete(this.answers.keys().next().value);
       }
-      if (station !== this.station) {
-        return;
+      if (station !== this.station || segment !== host.segment) {
+        return; // there is a newer call
       }
     } else {
       giveUp("station");
     }
     this.parts.removeAttribute("aria-busy");
     this.answer = this.answers.get(key);
+    this.answerOf = segment;
     this.draw();
   }
 
@@ -133,7 +150,7 @@ export class Panel {
 
   draw() {
     const { host, station, answer } = this;
-    if (!answer) {
+    if (!answer || this.answerOf !== host.segment) {
       return;
     }
     const { kind } = this;

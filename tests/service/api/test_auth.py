@@ -53,6 +53,16 @@ def test_without_a_key_nothing_is_translated(keyed):
     assert "does not hold" in wrong.json()["detail"]
 
 
+def test_the_page_without_scripts_translates_nothing_without_a_key(keyed):
+    client, make_key = keyed
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    response = client.post("/", content="text=Good+morning.", headers=form)
+    assert response.status_code == 401
+    assert "key" in response.text.split('role="alert"><p>')[1].split("</p>")[0]
+    allowed = client.post("/", content="text=Good+morning.", headers=form | bearer(make_key("translate")))
+    assert allowed.status_code == 200
+
+
 @pytest.mark.parametrize(
     "headers",
     [

@@ -12,7 +12,9 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from tests.service.inspector.conftest import PATIENCE_MS, SCREENSHOTS
+from service.keys import KeyFile
+from tests.service.inspector.conftest import PATIENCE_MS, SCREENSHOTS, Visit
+from tests.service.test_server import TINY, Server
 
 SENTENCE = "Ninja moved the plant near the window because it needed more sunlight."
 STATIONS = 15
@@ -23,7 +25,9 @@ LONG = (
     "on Monday unless it rained, as it had on every Monday of that long and windy spring, to the joy of the ducks"
 )
 
-
+FRENCH_OF_MANY_WORDS = (
+    "Ninja a mis la plante tout près de la grande fenêtre du salon parce que la plante avait besoin de plus de lumière"
+)
 LONG_FRENCH = (
     "Le comité s'est réuni dans l'ancienne bibliothèque derrière l'hôtel de ville, et ses membres, qui discutaient "
     "depuis des semaines du toit, des rideaux et des chaises, ont découvert que la bibliothécaire, une femme calme "
@@ -265,6 +269,65 @@ def test_arrows_move_over_the_map_and_the_live_region_says_where(shared, maps):
     assert "c=" + str(len(row) - 1) in page.url
 
 
+def test_what_is_hovered_over_in_one_map_is_forgotten_in_a_smaller_one(shared):
+    page = shared.page
+    shared.go(y=FRENCH_OF_MANY_WORDS, k="cross", s=15)
+    page.locator(".words.queries .word").last.hover()
+    page.wait_for_selector("#web.focused")
+    queries, keys = (page.locator(f".words.{name} .word").count() for name in ("queries", "keys"))
+    assert queries > keys
+    page.focus("#stage")
+    page.keyboard.press("2")
+    page.keyboard.press("<")
+    page.wait_for_selector("#station h2:has-text('14 ')")
+    assert page.locator("#web.focused").count() == 0
+    page.mouse.move(5, 5)
+    assert shared.errors == []
+
+
+def test_arrows_go_from_the_cell_with_the_focus_wherever_the_pointer_rests(shared):
+    page = shared.page
+    shared.go(k="cross", l=1, h=2, q=3, c=2, s=15)
+    canvas = page.locator("#map canvas.base")
+    canvas.scroll_into_view_if_needed()
+    where = canvas.evaluate("canvas => ['left', 'top', 'size'].map(name => Number(canvas.dataset[name]))")
+    page.focus("#map td[tabindex='0']")
+    canvas.hover(position={"x": where[0] + 7.5 * where[2], "y": where[1] + 8.5 * where[2]})
+    page.wait_for_function("document.querySelector('#cell').textContent !== ''")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowRight")
+    assert "q=4&c=3" in page.url
+    held = page.evaluate("[document.activeElement.dataset.query, document.activeElement.dataset.key]")
+    assert held == ["4", "3"]
+    page.mouse.move(5, 5)
+
+
+def test_a_page_that_moves_under_a_resting_pointer_is_not_hovered_over(shared):
+    page = shared.page
+    shared.go(s=15)
+    page.evaluate("scrollTo(0, 0)")
+    box = page.locator(".words.keys .word").nth(2).bounding_box()
+    page.mouse.move(5, 5)
+    page.fill("#text", " ")
+    page.click("#send")
+    page.wait_for_selector("#web:empty", state="attached")
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.fill("#text", SENTENCE)
+    page.keyboard.press("Control+Enter")
+    page.wait_for_selector(".words.keys .word:has-text('window')")
+    shared.ready()
+    under = page.evaluate(
+        "([x, y]) => document.elementFromPoint(x, y).closest('.word') !== null",
+        [box["x"] + box["width"] / 2, box["y"] + box["height"] / 2],
+    )
+    assert under
+    page.wait_for_timeout(100)  # browsers tell of it some frames later, if at all
+    assert page.locator("#web.focused").count() == 0
+    page.mouse.move(box["x"] + box["width"] / 2 + 2, box["y"] + box["height"] / 2)
+    page.wait_for_selector("#web.focused")
+    page.mouse.move(5, 5)
+
+
 def test_words_light_their_threads_when_touched_and_keep_them_when_clicked(shared):
     page = shared.page
     shared.go(s=15)
@@ -476,6 +539,88 @@ def test_a_request_that_is_too_large_is_a_sentence_with_a_button_for_what_fits(v
     page.wait_for_selector("#web .word")
     assert not page.is_visible("#problem")
     one.errors = [text for text in one.errors if "413" not in text]  # the browser's own line about the status
+
+
+def test_a_station_opened_while_a_text_is_on_its_way_waits_for_it(visit):
+    one = visit()
+    page = one.open(s=12)
+    held = []
+    page.route("**/v1/attention", lambda route: held.append(route))  # Playwright takes no builtin
+    page.fill("#text", FRENCH_OF_MANY_WORDS)
+    with page.expect_request("**/v1/attention"):
+        page.click("#send")
+    page.focus("#stage")
+    for station in (13, 14):
+        page.keyboard.press(">")
+        page.wait_for_selector(f"#station h2:has-text('{station} ')")
+        assert page.locator("#station .parts[aria-busy]").count() == 1
+    page.keyboard.press("<")
+    held[0].continue_()
+    page.wait_for_selector(".words.keys .word:has-text('pla')")
+    one.ready()
+    picked = page.locator("#station .picker button").all_text_contents()
+    assert picked == page.locator(".words.queries .word .t").all_text_contents()
+
+
+def test_a_comparison_that_comes_late_is_not_shown_beside_another_text(visit):
+    one = visit()
+    page = one.open(s=15)
+    held = []
+    page.route("**/v1/score", lambda route: held.append(route))
+    page.click("#more summary")
+    page.fill("#other-text", "The plant is here.")
+    with page.expect_request("**/v1/score"):
+        page.click("#send")
+    page.fill("#other-text", "")
+    page.click("#send")
+    for route in held:
+        route.continue_()
+    page.wait_for_timeout(500)
+    assert not page.is_visible("#compare")
+
+
+def test_a_server_with_keys_is_given_one_for_this_tab_alone(browser, tmp_path):
+    file = KeyFile(tmp_path / "keys.json")
+    _, looking = file.create("one who looks", ["translate", "inspect"])
+    _, translating = file.create("one who translates", ["translate"])
+    server = Server("-m", TINY, GOSSAMER_KEYS_FILE=str(file.path))
+    server.wait_until_ready()
+    one = Visit(browser, server.address)
+    try:
+        page = one.open(wait=False)
+        page.wait_for_selector("#key:focus")
+        assert not page.is_visible("#workbench")
+        one.shot("key-1440-light")
+        page.keyboard.type("gsm_wrong")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#problem:has-text('does not take')")
+        page.fill("#key", looking)
+        page.click("#key-form button")
+        one.ready()
+        assert page.text_content("#output")
+        assert not page.is_visible("#problem")
+        page.reload()
+        one.ready()
+        for place in (page.url, page.evaluate("JSON.stringify(localStorage)"), one.context.cookies()):
+            assert looking not in str(place)
+        assert all(looking not in url for url in one.requests)
+
+        other_tab = one.context.new_page()
+        other_tab.goto(server.address)
+        other_tab.wait_for_selector("#key")
+        other_tab.close()
+
+        page.click("#key-forget")
+        page.wait_for_selector("#key:focus")
+        assert page.text_content("#output") == ""
+        page.fill("#key", translating)
+        page.click("#key-form button")
+        page.wait_for_selector("#output:not(:empty):not(.pending)")
+        assert not page.is_visible("#workbench")  # that key may translate, not look inside
+    finally:
+        one.errors = [text for text in one.errors if "401" not in text and "403" not in text]  # the browser's own lines
+        one.close()
+        server.stop()
 
 
 def test_the_newest_request_wins(visit):
