@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from model.attention import CrossAttention, SelfAttention, explicit_attention, fused_attention
 from model.config import TransformerConfig
-from model.kv_cache import CrossAttentionCache, DecoderState, SelfAttentionCache
+from model.kv_cache import CrossAttentionCache, CrossCache, SelfCache, StepState
 from model.layers import FeedForward, LayerNorm, Residual, Rotary
 
 
@@ -82,9 +82,7 @@ class DecoderLayer(nn.Module):
         hidden = self.ffn_residual.after(hidden, self.ffn(self.ffn_residual.before(hidden)))
         return hidden, self_weights, cross_weights
 
-    def step(
-        self, hidden: Tensor, self_cache: SelfAttentionCache, cross_cache: CrossAttentionCache, context: StepContext
-    ) -> Tensor:
+    def step(self, hidden: Tensor, self_cache: SelfCache, cross_cache: CrossCache, context: StepContext) -> Tensor:
         """Run the layer over one position a row, reading the past from the caches.
 
         Args:
@@ -117,8 +115,8 @@ class Decoder(nn.Module):
     def __init__(self, config: TransformerConfig) -> None:
         """Build the stack."""
         super().__init__()
-        rotary = Rotary(config.head_width) if config.positions == "rotary" else None
-        self.layers = nn.ModuleList(DecoderLayer(config, rotary) for _ in range(config.num_decoder_layers))
+        self._rotary = Rotary(config.head_width) if config.positions == "rotary" else None
+        self.layers = nn.ModuleList(DecoderLayer(config, self._rotary) for _ in range(config.num_decoder_layers))
         self.norm = LayerNorm(config.d_model, config.layer_norm_eps) if config.final_norm else None
 
     def forward(
@@ -149,7 +147,7 @@ class Decoder(nn.Module):
         """Each layer's keys and values of the memory (B, S, M), computed once a sequence."""
         return [CrossAttentionCache(*layer.cross_attention.project_memory(memory)) for layer in self._typed_layers()]
 
-    def step(self, hidden: Tensor, state: DecoderState) -> Tensor:
+    def step(self, hidden: Tensor, state: StepState) -> Tensor:
         """Run all layers over one position a row.
 
         Args:
@@ -171,6 +169,11 @@ class Decoder(nn.Module):
         ):
             hidden = layer.step(hidden, self_cache, cross_cache, context)
         return hidden if self.norm is None else self.norm(hidden)
+
+    def tables(self, count: int) -> list[Tensor]:
+        """Tables of at least ``count`` positions that a step reads, besides weights and embeddings."""
+        weight = self._typed_layers()[0].attention.qkv.effective_weight()
+        return [] if self._rotary is None else [self._rotary.table(count, weight.device, weight.dtype)]
 
     def _typed_layers(self) -> list[DecoderLayer]:
         """The layers, as what they are: torch's list hands out plain modules."""

@@ -10,7 +10,9 @@ starts at 0 while its neighbours are far along.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -82,6 +84,49 @@ class CrossAttentionCache:
         """Append the rows of ``other``."""
         self.keys = _append_rows(self.keys, other.keys)
         self.values = _append_rows(self.values, other.values)
+
+
+class SelfCache(Protocol):
+    """What a decoder layer's self-attention writes and reads; see `SelfAttentionCache`."""
+
+    def write(self, keys: Tensor, values: Tensor, positions: Tensor, max_position: int) -> tuple[Tensor, Tensor]:
+        """Store one position a row and return all that the rows may look at."""
+
+
+class CrossCache(Protocol):
+    """What a decoder layer's cross-attention reads; see `CrossAttentionCache`."""
+
+    @property
+    def keys(self) -> Tensor:
+        """(R, H, S, D)."""
+
+    @property
+    def values(self) -> Tensor:
+        """(R, H, S, D)."""
+
+
+class StepState(Protocol):
+    """What a decode step needs of the rows of a batch; see `DecoderState`."""
+
+    @property
+    def self_caches(self) -> Sequence[SelfCache]:
+        """One a decoder layer."""
+
+    @property
+    def cross_caches(self) -> Sequence[CrossCache]:
+        """One a decoder layer."""
+
+    @property
+    def source_mask(self) -> Tensor:
+        """(R, S) boolean, True = may attend."""
+
+    @property
+    def positions(self) -> Tensor:
+        """(R,) int64, the position that each row decodes."""
+
+    @property
+    def num_columns(self) -> int:
+        """Positions of the target that are read."""
 
 
 @dataclass

@@ -148,6 +148,10 @@ class Rotary:
         """Prepare the angles of one head."""
         self._table = GrowingTable(head_width, "halves")
 
+    def table(self, count: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+        """The angles of at least the first ``count`` positions."""
+        return self._table.rows(count, device, dtype)
+
     def rotate(self, vectors: Tensor, positions: Tensor | None, max_position: int) -> Tensor:
         """Rotate queries or keys.
 
@@ -159,7 +163,7 @@ class Rotary:
         Returns:
             (B, H, T, D) with the same norms.
         """
-        table = self._table.rows(max_position + 1, vectors.device, vectors.dtype)
+        table = self.table(max_position + 1, vectors.device, vectors.dtype)
         angles = table[: vectors.shape[2]] if positions is None else table[positions].unsqueeze(1)
         sine, cosine = angles.chunk(2, dim=-1)  # each (T, D / 2) or (B, 1, T, D / 2)
         first, second = vectors.chunk(2, dim=-1)

@@ -38,6 +38,11 @@ class PagePool(ABC):
         """Pages lent at the moment."""
         return len(self._owners) - self._num_reserved - len(self._free)
 
+    @property
+    def num_total(self) -> int:
+        """Pages there are, reserved ones too."""
+        return len(self._owners)
+
     @abstractmethod
     def more(self) -> int:
         """Fetch memory for more pages, numbered on from the last one; how many there are now, reserved ones too."""
@@ -45,6 +50,9 @@ class PagePool(ABC):
     @abstractmethod
     def copy(self, pages: Sequence[tuple[int, int]]) -> None:
         """Copy what pages hold: (from, to) pairs; no page is in two of them as *to*, or as both."""
+
+    def clear(self, pages: Sequence[int]) -> None:  # noqa: B027  # to be overridden where it is needed
+        """Make pages that were just taken fit to be read where nothing was written yet."""
 
     def take(self, count: int) -> list[int]:
         """Pages that belong to one row each from now on; what they hold is left from their last owner."""
@@ -134,7 +142,9 @@ class PagedState(ABC):
             width = int(at.max()) + 1
             if width > self.pages.shape[1]:
                 self.pages = widened(self.pages, 2 * width)
-            self.pages[begun, at[begun]] = self._pool.take(len(begun))
+            taken = self._pool.take(len(begun))
+            self._pool.clear(taken)
+            self.pages[begun, at[begun]] = taken
         rows = np.arange(self.num_rows)
         (shared,) = np.nonzero(self._pool.is_shared(self.pages[rows, at]))
         if len(shared):

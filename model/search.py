@@ -190,7 +190,7 @@ def _ban(log_probs: Tensor, banned_rows: list[int], banned_cols: list[int], eos_
 # --- (b) from (R, V) to a few candidates -----------------------------------------------------------------------------
 
 
-def _block_maxima(scores: Tensor, block_size: int) -> Tensor:
+def block_maxima(scores: Tensor, block_size: int) -> Tensor:
     """Maximum of each `block_size` neighbouring tokens: (R, V) to (R, ceil(V / block_size)). NaN wins."""
     num_rows, vocabulary_size = scores.shape
     num_whole = vocabulary_size // block_size
@@ -201,7 +201,7 @@ def _block_maxima(scores: Tensor, block_size: int) -> Tensor:
     return torch.cat([maxima, scores[:, split:].amax(-1, keepdim=True)], dim=1)
 
 
-def _gather_blocks(scores: Tensor, blocks: Tensor, block_size: int) -> tuple[Tensor, Tensor]:
+def gather_blocks(scores: Tensor, blocks: Tensor, block_size: int) -> tuple[Tensor, Tensor]:
     """Values and ids of the tokens in `blocks` (R, n): two tensors (R, n * block_size); -inf beyond the vocabulary."""
     ids = (blocks[:, :, None] * block_size + torch.arange(block_size, device=scores.device)).flatten(1)
     vocabulary_size = scores.shape[1]
@@ -224,8 +224,8 @@ def best_tokens(scores: Tensor) -> tuple[Tensor, Tensor]:
     if scores.shape[1] < 2 * ARGMAX_BLOCK_SIZE:
         best = scores.max(-1)
         return best.values, best.indices
-    values, blocks = _block_maxima(scores, ARGMAX_BLOCK_SIZE).max(-1)
-    block_values, ids = _gather_blocks(scores, blocks[:, None], ARGMAX_BLOCK_SIZE)
+    values, blocks = block_maxima(scores, ARGMAX_BLOCK_SIZE).max(-1)
+    block_values, ids = gather_blocks(scores, blocks[:, None], ARGMAX_BLOCK_SIZE)
     return values, ids.gather(1, block_values.argmax(-1, keepdim=True)).squeeze(1)
 
 
@@ -246,8 +246,8 @@ def candidates(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     # One more than asked for shows whether the last place is tied: which of equals topk takes is not defined.
     if (k + 1) * TOP_K_BLOCK_SIZE < vocabulary_size:
         # The best k + 1 tokens lie in the k + 1 blocks with the best maxima.
-        blocks = _block_maxima(scores, TOP_K_BLOCK_SIZE).topk(k + 1).indices
-        values, ids = _gather_blocks(scores, blocks, TOP_K_BLOCK_SIZE)
+        blocks = block_maxima(scores, TOP_K_BLOCK_SIZE).topk(k + 1).indices
+        values, ids = gather_blocks(scores, blocks, TOP_K_BLOCK_SIZE)
         values, places = values.topk(k + 1)
         ids = ids.gather(1, places)
     else:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from model.config import Precision, TransformerConfig
 from model.decoder import Decoder
 from model.encoder import Encoder
+from model.graphs import Capture, GraphState, GraphTranslator
 from model.kv_cache import DecoderState, SelfAttentionCache
 from model.layers import Embedding, FeedForward
 from model.linear import Int8Unavailable, Linear, has_int8_kernels
@@ -22,7 +23,7 @@ from model.native.translate import NativeState, NativeTranslator
 from model.pages import POSITIONS
 from model.search import LogitsSummary
 
-DecodingState = DecoderState | NativeState
+DecodingState = DecoderState | NativeState | GraphState
 """What decoding a running batch remembers: either has `num_rows`, `select`, `reorder` and `join`."""
 
 _ROW_BLOCK = 16
@@ -63,6 +64,7 @@ class Transformer(nn.Module):
         self.config = config
         self._key_block = 1
         self._native: NativeTranslator | None = None
+        self._graphs: GraphTranslator | None = None
         self.source_embedding = Embedding(config, config.source_vocab_size)
         shared = self.source_embedding.weight if config.share_embeddings else None
         self.target_embedding = Embedding(config, config.target_vocab_size, shared)
@@ -156,6 +158,32 @@ class Transformer(nn.Module):
                 module.use_row_blocks(_ROW_BLOCK)
         self._key_block = _KEY_BLOCK
 
+    def use_graphs(self, *, max_rows: int, max_positions: int, cache_bytes: int, capture: Capture | None) -> None:
+        """Decode from now on in steps of a few fixed shapes, which can be captured: see `graphs.py`.
+
+        The weights may not move or change their format any more. Not for int8.
+
+        Args:
+            max_rows: Most rows of a step.
+            max_positions: Longest source or target.
+            cache_bytes: For the keys and values of all rows; set apart now.
+            capture: How a step is recorded; None runs each as it is.
+        """
+        self._graphs = GraphTranslator(
+            self, max_rows=max_rows, max_positions=max_positions, cache_bytes=cache_bytes, capture=capture
+        )
+
+    @torch.no_grad()
+    def capture_steps(self) -> None:
+        """Capture the steps that sentences need, where :meth:`use_graphs` was called; other shapes when they come."""
+        if self._graphs is not None:
+            self._graphs.warm_up()
+
+    def decoder_tables(self, count: int) -> tuple[Tensor, ...]:
+        """What a decode step reads besides weights and caches: tables of at least ``count`` positions."""
+        embedded = self.target_embedding.position_rows(count)
+        return (*([] if embedded is None else [embedded]), *self.decoder.tables(count))
+
     @property
     def is_quantized(self) -> bool:
         """Whether :meth:`quantize` was called."""
@@ -174,9 +202,14 @@ class Transformer(nn.Module):
         return self.target_embedding.weight.device
 
     @property
+    def is_native(self) -> bool:
+        """Whether our compiled kernels translate."""
+        return self._native is not None
+
+    @property
     def cache_page_tokens(self) -> int:
         """Positions in a page of the caches that :meth:`prefill` starts; 0 when they are padded rectangles."""
-        return 0 if self._native is None else POSITIONS
+        return 0 if self._native is None and self._graphs is None else POSITIONS
 
     def num_parameters(self) -> int:
         """Trained numbers, shared ones counted once."""
@@ -242,6 +275,8 @@ class Transformer(nn.Module):
         """
         if self._native is not None:
             return self._native.prefill(sources)
+        if self._graphs is not None:
+            return self._graphs.prefill(sources)
         source_ids, source_mask = pad_sequences(sources, self.config.pad_id, self.device)
         if self._key_block > 1:
             return self._prefill_apart(source_ids, source_mask)
@@ -292,6 +327,9 @@ class Transformer(nn.Module):
         if isinstance(state, NativeState):
             assert self._native is not None
             return self._native.decode_step(tokens, state)
+        if isinstance(state, GraphState):
+            assert self._graphs is not None
+            return self._graphs.decode_step(tokens, state)
         tokens = tokens.to(self.device)
         hidden = self.target_embedding(tokens.unsqueeze(1), state.positions.unsqueeze(1), state.max_position)
         hidden = self.decoder.step(hidden, state)
@@ -333,7 +371,7 @@ def pad_sequences(
         Ids (B, longest) filled with ``pad_id`` at the end, and the mask (B, longest), True = a real token.
     """
     lengths = torch.tensor([len(ids) for ids in sequences])
-    width = int(lengths.max())
+    width = max(map(len, sequences))
     padded = torch.tensor([[*ids, *[pad_id] * (width - len(ids))] for ids in sequences], dtype=torch.int64)
     mask = torch.arange(width) < lengths.unsqueeze(1)
     return padded.to(device), mask.to(device)

@@ -299,7 +299,14 @@ def _make_engine(
                 load_checkpoint(model.folder, device, precision=settings.precision, tokenizer=model.tokenizer)
                 for model in models
             ]
-        runner = Runner(checkpoints, limits, threads, settings.precision, batch_invariant=settings.batch_invariant)
+        runner = Runner(
+            checkpoints,
+            limits,
+            threads,
+            settings.precision,
+            batch_invariant=settings.batch_invariant,
+            cuda_graphs=settings.cuda_graphs,
+        )
         inspection.open(ModelReplayer(checkpoints))
         return runner
 

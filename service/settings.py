@@ -165,6 +165,9 @@ class Settings(BaseSettings):
     batch_invariant: bool = Field(
         False, description="Compute so that no bit of a sentence depends on what is translated beside it; slower."
     )
+    cuda_graphs: bool = Field(
+        True, description="On a GPU, capture decode steps as CUDA graphs; off, they run kernel by kernel."
+    )
     torch_threads: int | None = Field(
         None, ge=1, le=1024, description="Threads that PyTorch computes with. Unset: PyTorch decides."
     )

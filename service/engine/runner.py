@@ -19,6 +19,7 @@ from model.config import Precision
 from model.decoding import DecodingOptions
 from model.description import advised_decoding
 from model.generation import forbidden_outputs
+from model.graphs import Capture, CudaCapture
 from model.native.library import set_threads, threads
 from model.search import GreedySearch, NonFiniteLogits, SamplingSearch, Search, SearchStep, advance_batch, start_search
 from model.transformer import DecodingState
@@ -162,6 +163,9 @@ class Runner:
         precision: Number format of the matrices, see `Transformer.set_precision`; changes the models in place. None
             leaves them as they are.
         batch_invariant: See `Transformer.make_batch_invariant`.
+        cuda_graphs: On a GPU, and without `batch_invariant`, capture decode steps; see `model/graphs.py`. Each model
+            then sets apart `limits.kv_cache_bytes` at once.
+        capture: Records decode steps on any device, in place of CUDA graphs.
 
     Raises:
         ValueError: Two checkpoints have one name, or there is none.
@@ -177,6 +181,8 @@ class Runner:
         precision: Precision | None = None,
         *,
         batch_invariant: bool = False,
+        cuda_graphs: bool = True,
+        capture: Capture | None = None,
     ) -> None:
         names = [checkpoint.name for checkpoint in checkpoints]
         if not names or len(set(names)) < len(names):
@@ -189,7 +195,18 @@ class Runner:
         if batch_invariant:
             for checkpoint in checkpoints:
                 checkpoint.model.make_batch_invariant()
-        if all(checkpoint.model.cache_page_tokens for checkpoint in checkpoints):
+        on_gpu = [checkpoint for checkpoint in checkpoints if checkpoint.model.device.type == "cuda"]
+        if on_gpu and cuda_graphs and not batch_invariant:
+            capture = capture or CudaCapture()
+        if capture is not None:
+            for checkpoint in checkpoints:
+                checkpoint.model.use_graphs(
+                    max_rows=limits.max_rows,
+                    max_positions=max(limits.max_source_tokens, limits.max_target_tokens),
+                    cache_bytes=limits.kv_cache_bytes,
+                    capture=capture,
+                )
+        if all(checkpoint.model.is_native for checkpoint in checkpoints):
             # All that is heavy runs in our kernels. Torch's workers, which spin for a while after each small operation,
             # would only hold the cores that the kernels' workers need.
             set_threads(num_threads or threads())
@@ -204,12 +221,13 @@ class Runner:
 
     @torch.inference_mode()
     def warm_up(self) -> None:
-        """Runs each model with one row and with a few: kernels are chosen and memory is fetched at the first call.
+        """Captures steps, and runs each model with one row and a few: first calls choose kernels and fetch memory.
 
         Raises:
             RuntimeError: A model gives NaN: no request would fare better.
         """
         for name, batch in self._batches.items():
+            batch.checkpoint.model.capture_steps()
             for options in (DecodingOptions(), DecodingOptions(beam_size=4)):
                 eos_id = batch.checkpoint.config.eos_id
                 batch.join([Newcomer(0, (eos_id,) * 8, options, (), max_target_tokens=4, with_log_probs=True)])

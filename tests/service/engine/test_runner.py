@@ -24,6 +24,7 @@ from service.engine.runner import NOT_FINITE, Runner
 from service.engine.scheduler import Scheduler
 from service.engine.step import SchedulerOutput
 from tests.data.make_tiny_checkpoint import FOLDER as TINY_CHECKPOINT
+from tests.model.graph_captures import TracedCapture
 from tests.service.engine.helpers import running_engine
 
 torch.set_num_threads(1)
@@ -93,8 +94,8 @@ def alone(sequence, checkpoint=CHECKPOINT):
 class Loop:
     """Scheduler and runner, stepped by the test."""
 
-    def __init__(self, checkpoints=(CHECKPOINT,), limits=LIMITS):
-        self.runner = Runner(checkpoints, limits)
+    def __init__(self, checkpoints=(CHECKPOINT,), limits=LIMITS, **how):
+        self.runner = Runner(checkpoints, limits, **how)
         self.scheduler = Scheduler(self.runner.models(), limits)
         self.results = {}
         self.failures = {}
@@ -175,6 +176,24 @@ def test_continuous_batch_equals_alone_in_any_order_of_arrival(seed):
     for request_id, sequences in requests.items():
         for index, sequence in enumerate(sequences):
             assert loop.tokens(request_id, index) == alone(sequence), sequence.options
+
+
+def test_steps_of_fixed_shapes_replayed_from_a_recording_translate_the_same():
+    """As CUDA graphs do, with what stands for them where there is no GPU."""
+    capture = TracedCapture()
+    limits = replace(LIMITS, max_rows=10, kv_cache_bytes=2**20)
+    loop = Loop((make_checkpoint(),), limits, capture=capture)
+    generator = random.Random(5)
+    requests = {str(index): make_sequence(generator, options, 12) for index, options in enumerate(OPTIONS)}
+    for request_id, sequence in requests.items():
+        loop.submit(request_id, sequence)
+        loop.step()
+    loop.run()
+    (batch,) = loop.runner._batches.values()
+    assert batch._model._graphs._pool.num_used == 0
+    assert capture.num_replays > 2 * capture.num_captures > 0
+    for request_id, sequence in requests.items():
+        assert loop.tokens(request_id) == alone(sequence), sequence.options
 
 
 @pytest.mark.parametrize(
