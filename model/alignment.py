@@ -10,7 +10,7 @@ Letters: L layers, H heads, T decoder rows, S source pieces; W target words, U s
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -21,7 +21,7 @@ from model.config import TransformerConfig
 from model.maps import merge_words
 from model.selection import Selection, SelectionError, TraceError
 from model.tokenizer import TextTokenizer
-from model.trace import Measure, Replay, replay_batch
+from model.trace import Measure, Replay, no_pause, replay_batch
 from model.transformer import Transformer
 from model.words import TokenText, Word, decode_with_spans
 
@@ -217,13 +217,23 @@ def replay_for(
 
 
 def replays_for(
-    model: Transformer, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], recipe: AlignmentRecipe
+    model: Transformer,
+    pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
+    recipe: AlignmentRecipe,
+    pause: Callable[[], None] = no_pause,
 ) -> list[Replay]:
-    """As :func:`replay_for`, for several pairs in one pass."""
+    """As :func:`replay_for`, for several pairs in one pass; ``pause`` as in :func:`model.trace.replay`."""
     recipe.fitting(model.config)
     selection = Selection({"cross": recipe.layers}, tuple(range(model.config.num_heads)))
     return replay_batch(
-        model, pairs, selection=selection, measure=recipe.measure, logits=False, memory=False, open_end=True
+        model,
+        pairs,
+        selection=selection,
+        measure=recipe.measure,
+        logits=False,
+        memory=False,
+        open_end=True,
+        pause=pause,
     )
 
 

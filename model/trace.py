@@ -42,6 +42,10 @@ Measure = Literal["weights", "scores", "value_norm"]
 MEASURES: tuple[Measure, ...] = get_args(Measure)
 
 
+def no_pause() -> None:
+    """Goes on at once."""
+
+
 # --- one layer, opened ------------------------------------------------------------------------------------------------
 
 
@@ -303,6 +307,7 @@ def replay(
     memory: bool = True,
     open_end: bool = False,
     norm_layers: Sequence[int] = (),
+    pause: Callable[[], None] = no_pause,
 ) -> Replay:
     """Read one pair again.
 
@@ -318,6 +323,7 @@ def replay(
         open_end: One row more, which has read the last target token: for what might come next, and for alignment by
             input token. Without it the last token is only predicted.
         norm_layers: Cross-attention layers of which ``cross_norms`` is kept, too.
+        pause: Called after each layer; may sleep, where others need the processor more.
 
     Raises:
         TraceError: For an empty source, or no decoder row, or a model in training mode.
@@ -325,7 +331,7 @@ def replay(
     """
     pairs = [(source_ids, target_ids)]
     options: dict[str, Any] = {"measure": measure, "logits": logits, "memory": memory, "open_end": open_end}
-    options["norm_layers"] = norm_layers
+    options |= {"norm_layers": norm_layers, "pause": pause}
     return replay_batch(model, pairs, selection=selection, **options)[0]
 
 
@@ -340,6 +346,7 @@ def replay_batch(
     memory: bool = True,
     open_end: bool = False,
     norm_layers: Sequence[int] = (),
+    pause: Callable[[], None] = no_pause,
 ) -> list[Replay]:
     """As :func:`replay`, for several pairs in one pass; each result is cut to its own lengths.
 
@@ -367,6 +374,7 @@ def replay_batch(
     for index, layer in zip(range(encoder_depth), _trace_encoder(model, hidden, batch.mask), strict=False):
         keep("encoder", index, layer.attention, encoder_layers(model)[index].attention.out)
         hidden = layer.output
+        pause()
     encoded = hidden if model.encoder.norm is None else model.encoder.norm(hidden)
 
     all_logits: Tensor | None = None
@@ -381,6 +389,7 @@ def replay_batch(
             keep("decoder", index, layer.attention, module.attention.out)
             keep("cross", index, layer.cross, module.cross_attention.out)
             hidden = layer.output
+            pause()
         if logits:
             all_logits = model.logits(hidden if model.decoder.norm is None else model.decoder.norm(hidden))
 
@@ -518,10 +527,17 @@ class Tracer:
 
     @torch.inference_mode()
     def __init__(
-        self, model: Transformer, source_ids: Sequence[int], target_ids: Sequence[int], *, open_end: bool = False
+        self,
+        model: Transformer,
+        source_ids: Sequence[int],
+        target_ids: Sequence[int],
+        *,
+        open_end: bool = False,
+        pause: Callable[[], None] = no_pause,
     ) -> None:
-        """Read the pair; arguments and errors as for :func:`replay`."""
+        """Read the pair; arguments and errors as for :func:`replay`. Pauses also before a layer is opened."""
         self.model = model
+        self._pause = pause
         self.source_ids = tuple(source_ids)
         self.target_ids = tuple(target_ids)
         self.input_ids = tuple(decoder_inputs(model, source_ids, target_ids, open_end))
@@ -570,6 +586,7 @@ class Tracer:
         seconds = time.perf_counter() - start
         shapes = tuple(tuple(tensor.shape[1:]) for tensor in read.values())
         self.stages.append(Stage(name, tuple(read), shapes, tuple(output.shape[1:]), seconds))
+        self._pause()
         return output
 
     @property
@@ -589,6 +606,7 @@ class Tracer:
             SelectionError: When there is no such layer; negative ones count from the end.
         """
         index = resolved_index(index, depth(self.config, side), f"{side} layer")
+        self._pause()
         if side == "encoder":
             layer = encoder_layers(self.model)[index]
             return trace_encoder_layer(layer, self.encoder_streams[index], None, self._rotary)

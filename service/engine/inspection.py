@@ -1,8 +1,10 @@
 """Looking inside, as the rest of the server sees it: who replays, on which thread, and how many may wait.
 
 A replay reads a chosen source and target once more through the weights that serve. It never runs in the engine's
-thread but in one of its own, on one core; and before each piece of work it waits, for a while, until no sequence is
-being decoded, so that translations go first. One replay runs at a time; a few may wait, and more are refused at once.
+thread but in one of its own, on one core, and in slices: one layer, one station, one matrix written out. Before the
+first it waits, for a while, until no sequence is being decoded; after each it rests while there is one, several times
+as long as the slice took. So translations go first, and a busy engine still gives a replay a share of one core. One
+replay runs at a time; a few may wait, and more are refused at once.
 
 Threads of a low priority would not do: one that holds Python's lock and is not given a core keeps the engine waiting.
 
@@ -34,7 +36,10 @@ Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
 
 MAX_REST_SECONDS = 0.5
-"""How long a piece of a replay waits for the engine to have nothing to do; a busy engine would keep it out for ever."""
+"""How long a replay waits at most for the engine to have nothing to do; a busy engine would keep it out for ever."""
+
+REST_RATIO = 7.0
+"""How much longer than a slice the rest after it is, while sequences are decoded: it takes an eighth of a core."""
 
 _LOOK_SECONDS = 0.005
 """How often it looks."""
@@ -250,7 +255,7 @@ class Replayer(Protocol):
         """Called once in each thread that replays, before anything else there.
 
         Args:
-            rest: To be called between pieces of work in that thread; it may sleep.
+            rest: To be called between slices of work in that thread, which should be short; it may sleep.
         """
 
     def facts(self) -> Mapping[str, ModelFacts]:
@@ -306,6 +311,15 @@ class Aligner(Protocol):
 
 # --- the threads ------------------------------------------------------------------------------------------------------
 
+_this_thread = threading.local()
+
+
+def breathe() -> None:
+    """Between slices of work in the thread of those who look: lets translations go first. Elsewhere it does nothing."""
+    rest = getattr(_this_thread, "rest", None)
+    if rest is not None:
+        rest()
+
 
 class Inspection:
     """The replaying threads: one for people who look, one for translations that need their alignment.
@@ -335,6 +349,7 @@ class Inspection:
         self._lock = threading.Lock()
         self._num_pending = 0
         self._recent_seconds = 0.0
+        self._slice_started = -math.inf
         self._is_closed = False
 
     def open(self, replayer: Replayer) -> None:
@@ -396,13 +411,23 @@ class Inspection:
     def _begin(self, rests: bool) -> None:
         """The first thing that a thread does."""
         assert self._replayer is not None
-        self._replayer.enter_thread(self._rest if rests else _no_rest)
+        if rests:
+            _this_thread.rest = self._rest
+        self._replayer.enter_thread(breathe)
 
     def _rest(self) -> None:
-        """Called by the replaying thread alone."""
-        waits_until = self._clock() + MAX_REST_SECONDS
-        while self._is_decoding() and self._clock() < waits_until and not self._is_closed:
-            time.sleep(_LOOK_SECONDS)
+        """After a slice; as what follows, called by the replaying thread alone."""
+        self._wait_for_gap(REST_RATIO * (self._clock() - self._slice_started))
+
+    def _wait_for_gap(self, seconds: float) -> None:
+        """Until nothing is decoded, at most so long. The next slice starts then."""
+        waits_until = self._clock() + min(seconds, MAX_REST_SECONDS)
+        while self._is_decoding() and not self._is_closed:
+            left = waits_until - self._clock()
+            if left <= 0:
+                break
+            time.sleep(min(left, _LOOK_SECONDS))
+        self._slice_started = self._clock()
 
     def _opened(self) -> Replayer:
         if self._is_closed:
@@ -425,7 +450,7 @@ class Inspection:
 
     def _measured(self, work: Callable[[Replayer], T], replayer: Replayer) -> T:
         started = self._clock()
-        self._rest()
+        self._wait_for_gap(MAX_REST_SECONDS)
         try:
             return work(replayer)
         finally:
@@ -441,7 +466,3 @@ class Inspection:
     def _retry_after_seconds(self) -> float:
         """When about half of what waits will be done, at the speed of late."""
         return float(max(1, math.ceil(self._recent_seconds * self._num_pending / 2)))
-
-
-def _no_rest() -> None:
-    """For work that somebody's translation waits for."""

@@ -78,7 +78,7 @@ class ModelReplayer:
         self._threads.rest = rest
 
     def _rest(self) -> None:
-        """After each piece of work: others may be waiting for the processor."""
+        """After each slice of work: others may be waiting for the processor."""
         rest = getattr(self._threads, "rest", None)
         if rest is not None:
             rest()
@@ -99,7 +99,9 @@ class ModelReplayer:
             memory=False,
             open_end=request.texts is not None,
             norm_layers=recipe.layers if by_norms else (),
+            pause=self._rest,
         )
+        self._rest()
         alignment = None
         if request.texts is not None:
             looked_at = _with_norms(found, recipe, checkpoint.config) if by_norms else found
@@ -116,7 +118,9 @@ class ModelReplayer:
     def stations(self, model: str, request: StationRequest) -> list[StationResult]:
         """Replays a pair and opens stations."""
         checkpoint = self._checkpoints[model]
-        tracer = Tracer(checkpoint.model, request.source_ids, request.target_ids, open_end=request.open_end)
+        tracer = Tracer(
+            checkpoint.model, request.source_ids, request.target_ids, open_end=request.open_end, pause=self._rest
+        )
         constraints = None
         if request.search is not None:
             constraints = Constraints(
@@ -155,7 +159,10 @@ class ModelReplayer:
         results: dict[int, SegmentAlignment] = {}
         for batch in _batches(pairs):
             replays = replays_for(
-                checkpoint.model, [(pairs[index].source_ids, pairs[index].target_ids) for index in batch], followed
+                checkpoint.model,
+                [(pairs[index].source_ids, pairs[index].target_ids) for index in batch],
+                followed,
+                self._rest,
             )
             for index, found in zip(batch, replays, strict=True):
                 source = pairs[index].source

@@ -12,6 +12,7 @@ import orjson
 from numpy.typing import NDArray
 from safetensors.numpy import save
 
+from service.engine.inspection import breathe
 from service.inspection.maps import ShownMap
 from service.inspection.pairs import Pair, Side
 
@@ -33,6 +34,7 @@ def _json(values: NDArray[Any]) -> bytes:
         return orjson.dumps(values.tolist())
     if not np.issubdtype(values.dtype, np.number):
         return orjson.dumps(values.tolist())
+    breathe()
     return orjson.dumps(np.ascontiguousarray(values), option=orjson.OPT_SERIALIZE_NUMPY)
 
 
@@ -75,9 +77,10 @@ def csv_bytes(
             rows = _labels(sides[item.query.side], item.query.words is not None, item.query.shown)
             columns = _labels(sides[item.key.side], item.key.words is not None, item.key.shown)
             values = item.values if decimals is None else item.values.astype(np.float64).round(decimals)
-            for layer, of_layer in zip(layers[item.kind], values.tolist(), strict=True):
+            for layer, of_layer in zip(layers[item.kind], values, strict=True):
                 for head, matrix in zip(heads, of_layer, strict=True):
-                    for (query, row_label), row in zip(rows, matrix, strict=True):
+                    breathe()
+                    for (query, row_label), row in zip(rows, matrix.tolist(), strict=True):
                         writer.writerows(
                             (pair.index, item.kind, layer, head, query, key, row_label, label, _cell(value))
                             for (key, label), value in zip(columns, row, strict=True)

@@ -80,6 +80,7 @@ def test_work_runs_in_one_thread_one_after_the_other(replayer):
 
 def test_each_piece_of_work_waits_for_a_gap_between_translations(replayer, monkeypatch):
     monkeypatch.setattr(inspection_module, "MAX_REST_SECONDS", 60)
+    monkeypatch.setattr(inspection_module, "REST_RATIO", float("inf"))
     decoding = [True] * 4
     looks = []
 
@@ -118,6 +119,35 @@ def test_a_busy_engine_keeps_no_replay_out_for_ever(replayer, monkeypatch):
         await inspection.close()
 
     asyncio.run(main())
+
+
+def test_a_busy_engine_leaves_a_replay_a_share_of_its_time(replayer):
+    async def main():
+        inspection = Inspection(2, lambda: True)
+        inspection.open(replayer)
+
+        def look(_replayer):
+            took = []
+            for _ in range(3):
+                worked = time.monotonic()
+                time.sleep(0.01)
+                rested = time.monotonic()
+                inspection_module.breathe()
+                took.append((rested - worked, time.monotonic() - rested))
+            return took
+
+        took = await inspection.run(look)
+        await inspection.close()
+        return took
+
+    for worked, rested in asyncio.run(main()):
+        assert rested >= 0.9 * inspection_module.REST_RATIO * worked
+
+
+def test_who_does_not_replay_has_no_need_to_rest():
+    started = time.monotonic()
+    inspection_module.breathe()
+    assert time.monotonic() - started < inspection_module.MAX_REST_SECONDS
 
 
 def test_what_more_would_wait_is_refused_at_once_with_a_time(replayer):
