@@ -38,6 +38,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import torch
+
+    from model.checkpoint import Checkpoint
     from model.config import Precision
 
 OURS = "ours int8"
@@ -140,23 +143,28 @@ def make_checkpoint(folder: Path) -> Path:
     return hf
 
 
+def imported(folder: Path, hf: Path, precision: Precision, device: torch.device | str = "cpu") -> Checkpoint:
+    """The same weights as a checkpoint of ours, imported once."""
+    from model.checkpoint import load_checkpoint
+    from model.importers.marian import import_marian
+
+    checkpoint_folder = folder / "gossamer"
+    if not checkpoint_folder.exists():
+        import_marian(hf, checkpoint_folder, name="speed", source_language="en", target_language="fr")
+    return load_checkpoint(checkpoint_folder, device, precision=precision)
+
+
 class Ours:
     """The engine of this repository, in this process."""
 
-    def __init__(self, folder: Path, hf: Path, precision: Precision, threads: int) -> None:
-        """Import the checkpoint once, load it, and start the engine on an event loop of its own."""
-        from model.checkpoint import load_checkpoint
-        from model.importers.marian import import_marian
+    def __init__(self, checkpoint: Checkpoint, threads: int | None, **how: Any) -> None:
+        """Start the engine on an event loop of its own; ``how`` goes to its runner."""
         from service.engine.async_engine import AsyncEngine
         from service.engine.limits import EngineLimits
         from service.engine.runner import Runner
 
-        checkpoint_folder = folder / "gossamer"
-        if not checkpoint_folder.exists():
-            import_marian(hf, checkpoint_folder, name="speed", source_language="en", target_language="fr")
-        checkpoint = load_checkpoint(checkpoint_folder, precision=precision)
         limits = EngineLimits(max_rows=256, kv_cache_bytes=_KV_CACHE_BYTES, max_encode_tokens_per_step=2_048)
-        self._engine = AsyncEngine(lambda: Runner([checkpoint], limits, threads), limits)
+        self._engine = AsyncEngine(lambda: Runner([checkpoint], limits, threads, **how), limits)
         self._loop = asyncio.new_event_loop()
         self._loop.run_until_complete(self._engine.start())
         self._count = 0
@@ -186,7 +194,9 @@ class Ours:
 class CTranslate2:
     """CTranslate2's Translator, called as its documentation says."""
 
-    def __init__(self, folder: Path, hf: Path, compute_type: str, workers: int, threads: int, batch: int) -> None:
+    def __init__(
+        self, folder: Path, hf: Path, compute_type: str, workers: int, threads: int, batch: int, device: str = "cpu"
+    ) -> None:
         """Convert the checkpoint once, and load it."""
         import ctranslate2
 
@@ -195,7 +205,7 @@ class CTranslate2:
             ctranslate2.converters.TransformersConverter(str(hf)).convert(str(converted))
         self._names: list[str] = json.loads((converted / "shared_vocabulary.json").read_text(encoding="utf-8"))
         self._translator = ctranslate2.Translator(
-            str(converted), device="cpu", compute_type=compute_type, inter_threads=workers, intra_threads=threads
+            str(converted), device=device, compute_type=compute_type, inter_threads=workers, intra_threads=threads
         )
         self._batch = batch
 
@@ -219,15 +229,16 @@ class CTranslate2:
 
 
 class HuggingFace:
-    """``generate`` of transformers, float32."""
+    """``generate`` of transformers."""
 
-    def __init__(self, hf: Path, threads: int) -> None:
+    def __init__(self, hf: Path, threads: int, device: str = "cpu", precision: str = "float32") -> None:
         """Load the model."""
         import torch
         from transformers import MarianMTModel
 
         torch.set_num_threads(threads)
-        self._model = MarianMTModel.from_pretrained(hf).eval()
+        self._device = device
+        self._model = MarianMTModel.from_pretrained(hf).to(device, getattr(torch, precision)).eval()
 
     def run(self, work: Work, sources: list[list[int]]) -> None:
         """Translate, sentences of one output length together."""
@@ -238,7 +249,7 @@ class HuggingFace:
             by_length.setdefault(target, []).append(source)
         for length, rows in by_length.items():
             width = max(map(len, rows))
-            ids = torch.tensor([row + [VOCAB_SIZE - 1] * (width - len(row)) for row in rows])
+            ids = torch.tensor([row + [VOCAB_SIZE - 1] * (width - len(row)) for row in rows], device=self._device)
             with torch.inference_mode():
                 self._model.generate(
                     input_ids=ids, attention_mask=(ids != VOCAB_SIZE - 1).long(), num_beams=work.beam_size,
@@ -252,8 +263,8 @@ class HuggingFace:
 def configurations(folder: Path, hf: Path, threads: int) -> dict[str, Callable[[], Any]]:
     """Every way to run every system, by name; each starts when called."""
     found: dict[str, Callable[[], Any]] = {
-        "ours int8": lambda: Ours(folder, hf, "int8", threads),
-        "ours float32": lambda: Ours(folder, hf, "float32", threads),
+        "ours int8": lambda: Ours(imported(folder, hf, "int8"), threads),
+        "ours float32": lambda: Ours(imported(folder, hf, "float32"), threads),
         "hf float32": lambda: HuggingFace(hf, threads),
     }
     for compute_type in ("int8", "int8_float32", "float32"):

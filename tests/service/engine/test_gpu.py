@@ -15,7 +15,12 @@ from service.engine.runner import Runner
 from service.engine.scheduler import Scheduler
 from tests.data.make_tiny_checkpoint import FOLDER as TINY_CHECKPOINT
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+    # torch calls the mode that refuses to wait for the GPU a prototype.
+    pytest.mark.filterwarnings("default::UserWarning"),
+]
 
 OPTIONS = (
     DecodingOptions(max_target_tokens=20),
