@@ -28,8 +28,8 @@ COPY requirements requirements
 RUN python3 -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
 print(*p['dependencies'], *p['optional-dependencies']['redis'], sep='\n')" > needed.txt \
  && grep -i '^torch==' needed.txt > torch.txt \
- && /gossamer/bin/pip install -c requirements/lock.txt ${TORCH_INDEX_URL:+--index-url "$TORCH_INDEX_URL"} -r torch.txt \
- && /gossamer/bin/pip install -c requirements/lock.txt -r needed.txt \
+ && /gossamer/bin/pip install --no-compile -c requirements/lock.txt ${TORCH_INDEX_URL:+--index-url "$TORCH_INDEX_URL"} -r torch.txt \
+ && /gossamer/bin/pip install --no-compile -c requirements/lock.txt -r needed.txt \
  # Headers, tests and tools that only serve to build against these packages.
  && cd /gossamer/lib/python3*/site-packages \
  && rm -rf torch/include torch/test torch/share torch/bin/protoc* torch/lib/*.a \
@@ -45,12 +45,12 @@ COPY model model
 COPY service service
 ARG WITH_MODEL=yes
 RUN if [ "$WITH_MODEL" != yes ]; then rm -rf model/pretrained/*/; fi \
- && /gossamer/bin/pip install --no-deps . \
+ && /gossamer/bin/pip install --no-compile --no-deps . \
  && { [ "$(uname -m)" != x86_64 ] || ls /gossamer/lib/python3*/site-packages/model/native/libkernels.so*; } \
  && /gossamer/bin/pip uninstall -y -q pip setuptools \
  # Compiled now, because nothing can be written later; with hashes, so that the time of a file does not matter. PyTorch
  # has files for newer Pythons than ours, which are left as they are; ours must compile.
- && { python3 -m compileall -qq --invalidation-mode unchecked-hash /gossamer/lib || true; } \
+ && { python3 -m compileall -qq -j 0 --invalidation-mode unchecked-hash /gossamer/lib || true; } \
  && cd /gossamer/lib/python3*/site-packages \
  && python3 -m compileall -q --invalidation-mode unchecked-hash gossamer model service \
  && chmod -R a+rX /gossamer
