@@ -25,15 +25,22 @@ class ServerFailed(RuntimeError):
 class ServerProcess:
     """One server on a free port of this machine."""
 
-    def __init__(self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        environment: Mapping[str, str] | None = None,
+        ready_path: str = "/readyz",
+    ) -> None:
         """Start it, and wait for nothing.
 
         Args:
             name: For messages.
             command: `{port}` stands for the port.
             environment: Besides what this process has, `GOSSAMER_*` left out: a test means what it says.
+            ready_path: Answers 200 when it is ready.
         """
-        self.name, self.port = name, free_port()
+        self.name, self.port, self.ready_path = name, free_port(), ready_path
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("GOSSAMER_")}
         self._log: IO[bytes] = tempfile.TemporaryFile()
         self._process = subprocess.Popen(
@@ -45,7 +52,7 @@ class ServerProcess:
         self.client = Client("127.0.0.1", self.port)
 
     async def wait_until_ready(self, seconds: float = 300.0) -> None:
-        """Until `/readyz` says so.
+        """Until its `ready_path` says so.
 
         Raises:
             ServerFailed: When it ends before, or takes longer.
@@ -53,7 +60,7 @@ class ServerProcess:
         import asyncio
 
         deadline = time.monotonic() + seconds
-        while (await self.client.get("/readyz")).status != 200:
+        while (await self.client.get(self.ready_path)).status != 200:
             if self._process.poll() is not None or time.monotonic() > deadline:
                 raise ServerFailed(f"{self.name} did not get ready:\n{self.log_end()}")
             await asyncio.sleep(0.1)
