@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+_PARTS = 8  # of a body that is sent slowly
 _MAX_IDLE_SECONDS = 3.0  # uvicorn closes what was idle for 5
 
 
@@ -55,12 +56,32 @@ class Client:
         """GET."""
         return await self.request("GET", path, b"")
 
-    async def post(self, path: str, body: object, on_chunk: Callable[[bytes], None] | None = None) -> Answer:
-        """POST an object as JSON; `on_chunk` gets every chunk of a chunked answer when it comes."""
-        return await self.request("POST", path, json.dumps(body).encode(), on_chunk)
+    async def post(
+        self,
+        path: str,
+        body: object,
+        on_chunk: Callable[[bytes], None] | None = None,
+        *,
+        upload_seconds: float = 0.0,
+    ) -> Answer:
+        """POST an object as JSON.
+
+        Args:
+            path: Of the resource.
+            body: Anything that JSON can hold.
+            on_chunk: Gets every chunk of a chunked answer when it comes.
+            upload_seconds: How long the body takes to be sent, as over a slow line.
+        """
+        return await self.request("POST", path, json.dumps(body).encode(), on_chunk, upload_seconds=upload_seconds)
 
     async def request(
-        self, method: str, path: str, body: bytes, on_chunk: Callable[[bytes], None] | None = None
+        self,
+        method: str,
+        path: str,
+        body: bytes,
+        on_chunk: Callable[[bytes], None] | None = None,
+        *,
+        upload_seconds: float = 0.0,
     ) -> Answer:
         """One request. What goes wrong below HTTP is an answer with status 0."""
         head = f"{method} {path} HTTP/1.1\r\nHost: {self.host}:{self.port}\r\nContent-Length: {len(body)}\r\n"
@@ -68,7 +89,13 @@ class Client:
         try:
             connection = await self._connection()
             try:
-                connection.writer.write(head.encode() + body)
+                if upload_seconds:
+                    connection.writer.write(head.encode())
+                    for part in range(_PARTS):
+                        await asyncio.sleep(upload_seconds / _PARTS)
+                        connection.writer.write(body[len(body) * part // _PARTS : len(body) * (part + 1) // _PARTS])
+                else:
+                    connection.writer.write(head.encode() + body)
                 answer, keep = await _read_answer(connection.reader, on_chunk)
             except BaseException:
                 connection.writer.close()

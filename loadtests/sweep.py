@@ -23,20 +23,19 @@ import asyncio
 import json
 import math
 import os
-import platform
 import random
 import re
 import statistics
 import sys
 import time
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from loadtests.arrivals import percentiles
+from loadtests.machine import machine, versions
 from loadtests.peers.http_load import Form, bundled_form, opus_form
 from loadtests.report import write_report
 from loadtests.servers import ServerProcess, end_in_order, gossamer_server
@@ -245,8 +244,7 @@ async def measure(form: Form, arguments: argparse.Namespace) -> dict[str, Any]:
         server.stop()
     return {
         "what": "length sweep", "form": form.name, "model": form.checkpoint.name, "date": time.strftime("%Y-%m-%d"),
-        "machine": {"processor": _processor(), "cores": os.cpu_count(), "system": platform.platform(terse=True)},
-        "versions": {"python": platform.python_version(), **{name: version(name) for name in ("torch", "fastapi")}},
+        "machine": machine(), "versions": versions(),
         "settings": settings, "seed": arguments.seed, "repeat": arguments.repeat, "peak_memory_bytes": memory,
         "arrivals": "closed loop at each concurrency", "points": points, "attention": attention,
         "occupancy": samples, "fits": fits(points),
@@ -276,14 +274,6 @@ def _line(point: dict[str, Any]) -> str:
     times = percentiles(point["seconds"])
     shown = ", ".join(f"{name} {seconds:.3f} s" for name, seconds in times.items())
     return f"{shown}, first text {statistics.median(point['first_seconds']):.3f} s"
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
 
 
 def main() -> None:

@@ -9,7 +9,8 @@ Systems:
     ct2 1x2, 2x1    CTranslate2 int8 behind FastAPI with an 8 ms dynamic batcher of at most 64 requests: workers x
                     threads of each, as many batches at once as workers; the better of the two is the rival
     ct2 single      as many workers as threads, one request a call
-    huggingface     `generate` behind FastAPI, one request a call (opus form only, --system huggingface)
+    huggingface     `generate` of transformers behind FastAPI, one request a call
+    libretranslate  the real one, see loadtests/peers/libretranslate.py; bundled form only
 
 Forms: `bundled` is the model of the repository and its export, with real held-out sentences, each answered in full.
 `opus` is a random checkpoint of OPUS-MT's shape (75 M parameters): random weights never end, so every target is as
@@ -17,14 +18,12 @@ long as its source. Ours is told so by `decoding.max_target_tokens` (the HTTP AP
 in every answer is checked), Hugging Face by the lengths of the call, CTranslate2 by these and its callback, which ends
 each row at its own length, so that rows of different lengths share a batch. All search greedily.
 
-Loads:
+Loads (loadtests/scenarios.py has more, and the rate that each can bear):
 
     mix      N requests (64) of 4-400 tokens, log-uniform, come as a Poisson process faster than anybody answers them:
              requests per second are N / (last answer - first arrival), times run from when a request was due
     short    Poisson arrivals of requests of at most 16 tokens: first alone, then while eight clients keep eight
              requests of 400 tokens running; ours and the rival only
-    ladder   only with --ladder: the mix at rates that grow by a third, six seconds or more each, up to the first at
-             which p99 is over a second; the last one before is what the system sustains. Some minutes more
 
 /healthz is asked ten times a second all the while. Open loop: see loadtests/arrivals.py. Run it on an idle machine.
 """
@@ -40,13 +39,14 @@ import platform
 import random
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from loadtests.arrivals import Seen, closed_loop, open_loop, percentile, percentiles, poisson_times
+from loadtests.peers import libretranslate
 from loadtests.peers.decode_speed import make_checkpoint
 from loadtests.servers import ServerProcess, end_in_order, gossamer_server
 from loadtests.texts import Texts
@@ -56,9 +56,8 @@ from service.settings import BUNDLED_MODELS
 _PAUSE_SECONDS = 0.3  # OpenMP threads of the server before spin on for a while
 _PROBES_PER_SECOND = 10.0
 _NUM_LONG = 8
-_LADDER_START, _LADDER_FACTOR, _LADDER_SECONDS, _LADDER_REQUESTS = 1.0, 4 / 3, 6.0, 12
 
-SINGLE = "ct2 single"
+SINGLE, HUGGINGFACE, LIBRETRANSLATE = "ct2 single", "huggingface", "libretranslate"
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,7 @@ class Form:
         name: For the table.
         checkpoint: Ours.
         converted: CTranslate2's.
-        huggingface: Theirs, where there is one.
+        huggingface: Theirs, written when it is needed.
         fixed_lengths: Whether every target is made as long as its source.
         max_segment_tokens: Longest segment; what is longer is windowed, on both sides alike.
     """
@@ -77,7 +76,7 @@ class Form:
     name: str
     checkpoint: Path
     converted: Path
-    huggingface: Path | None
+    huggingface: Path
     fixed_lengths: bool
     max_segment_tokens: int
 
@@ -116,23 +115,61 @@ class System:
 
     async def translate(self, text: str, num_tokens: int) -> tuple[bool, None]:
         """One request; what it answers is kept, what fails is noted."""
+        return await self.ask(text, num_tokens), None
+
+    async def ask(
+        self,
+        text: str | list[str],
+        num_tokens: int | None = None,
+        *,
+        attention: Mapping[str, Any] | None = None,
+        upload_seconds: float = 0.0,
+    ) -> bool:
+        """One request; what it answers is kept, what fails is noted.
+
+        Args:
+            text: A text, or some.
+            num_tokens: How many to write, of a form with fixed lengths.
+            attention: What to look at beside it; ours only.
+            upload_seconds: As `Client.post`.
+        """
         body: dict[str, Any] = {"text": text}
         if self.is_ours:
             body |= {"source": "en", "target": "fr", "decoding": {"beam_size": 1}}
             if self.form.fixed_lengths:
                 body["decoding"]["max_target_tokens"] = num_tokens
+            if attention is not None:
+                body["attention"] = attention
+        elif self.name == LIBRETRANSLATE:
+            body = {"q": text, "source": "en", "target": "fr", "format": "text"}
         elif self.form.fixed_lengths:
             body["target_tokens"] = num_tokens
-        answer = await self.server.client.post("/v1/translate" if self.is_ours else "/translate", body)
+        path = "/v1/translate" if self.is_ours else "/translate"
+        answer = await self.server.client.post(path, body, upload_seconds=upload_seconds)
         if answer.status != 200:
             self.errors.append(f"{answer.status} {answer.body[:200]!r}")
-            return False, None
+            return False
         found = answer.json()
-        written = found["usage"]["target_tokens"] if self.is_ours else found["target_tokens"]
+        written: str | list[str]
+        if self.is_ours:
+            self._count(found["usage"]["target_tokens"], num_tokens)
+            translations = [one["text"] for one in found["translations"]]
+            written = translations if isinstance(text, list) else translations[0]
+        elif self.name == LIBRETRANSLATE:
+            written = found["translatedText"]
+        else:
+            self._count(found["target_tokens"], num_tokens)
+            written = found["text"]
+        if isinstance(text, str) and isinstance(written, str):
+            self.outputs[text] = written
+        elif len(written) != len(text):
+            self.errors.append(f"{len(text)} texts were asked, {len(written)} answered")
+            return False
+        return True
+
+    def _count(self, written: int, num_tokens: int | None) -> None:
         self.target_tokens += written
         self.too_short += self.form.fixed_lengths and written != num_tokens
-        self.outputs[text] = found["translations"][0]["text"] if self.is_ours else found["text"]
-        return True, None
 
     async def probe(self, until: asyncio.Event) -> None:
         """Ask /healthz again and again, on schedule."""
@@ -140,7 +177,7 @@ class System:
         loop = asyncio.get_running_loop()
 
         async def once(due: float) -> None:
-            answer = await self.server.client.get("/healthz")
+            answer = await self.server.client.get("/health" if self.name == LIBRETRANSLATE else "/healthz")
             self.probes.append(loop.time() - due)
             if answer.status != 200:
                 self.errors.append(f"/healthz {answer.status}")
@@ -162,7 +199,8 @@ def bundled_form(folder: Path) -> Form:
     converted = folder / f"ctranslate2-en-fr-{stat.st_size}-{stat.st_mtime_ns}"
     if not converted.exists():
         export_ctranslate2(checkpoint, converted)
-    return Form("bundled", checkpoint, converted, None, fixed_lengths=False, max_segment_tokens=128)
+    theirs = folder / f"huggingface-en-fr-{stat.st_size}-{stat.st_mtime_ns}"
+    return Form("bundled", checkpoint, converted, theirs, fixed_lengths=False, max_segment_tokens=128)
 
 
 def opus_form(folder: Path) -> Form:
@@ -188,9 +226,17 @@ def start(name: str, form: Form, threads: int) -> System:
             "GOSSAMER_MAX_SEGMENT_TOKENS": str(form.max_segment_tokens),
         }
         return System(name, gossamer_server(form.checkpoint, environment, name, untrained=form.fixed_lengths), form)
+    if name == LIBRETRANSLATE:
+        folder = form.converted.parent / LIBRETRANSLATE
+        libretranslate.set_up(folder)
+        return System(name, libretranslate.start(folder, threads), form)
     command = [sys.executable, "-m", "loadtests.peers.server", "--port", "{port}"]
     command += ["--checkpoint", str(form.checkpoint), "--max-segment-tokens", str(form.max_segment_tokens)]
-    if name == "huggingface":
+    if name == HUGGINGFACE:
+        if not form.huggingface.exists():
+            from loadtests.peers.huggingface import convert
+
+            convert(form.checkpoint, form.huggingface)
         command += ["--system", name, "--converted", str(form.huggingface)]
         command += ["--workers", "1", "--threads", str(threads), "--max-requests", "1"]
     else:
@@ -199,6 +245,11 @@ def start(name: str, form: Form, threads: int) -> System:
         command += ["--system", "ctranslate2", "--converted", str(form.converted)]
         command += ["--workers", workers, "--threads", per_worker, "--max-requests", "64" if is_batched else "1"]
     return System(name, ServerProcess(name, command), form)
+
+
+def system_names(threads: int) -> list[str]:
+    """All the systems there are on so many cores."""
+    return list(dict.fromkeys(["ours", f"ct2 1x{threads}", f"ct2 {threads}x1", SINGLE, HUGGINGFACE, LIBRETRANSLATE]))
 
 
 def _tell(line: str) -> None:
@@ -249,7 +300,7 @@ async def run_shorts(
 async def measure(form: Form, arguments: argparse.Namespace) -> dict[str, Any]:
     """All systems on one form."""
     texts = form.texts(arguments.seed)
-    names = [name for name in arguments.system if name != "huggingface" or form.huggingface]
+    names = [name for name in arguments.system if name != LIBRETRANSLATE or not form.fixed_lengths]
     systems: list[System] = []
     try:
         for name in names:  # one after the other: loading would disturb loading
@@ -265,13 +316,7 @@ async def measure(form: Form, arguments: argparse.Namespace) -> dict[str, Any]:
         longs = [(draw(arguments.long_tokens), arguments.long_tokens) for _ in range(2 * _NUM_LONG)]
         for system in [one for one in systems if one.name in ("ours", best_rival(systems))]:
             await run_shorts(system, shorts, longs, arguments.short_rate, arguments.seed)
-        result = report(form, systems)
-        if arguments.ladder:
-            rates = {system.name: await run_ladder(system, draw, arguments.seed) for system in systems}
-            shown = ", ".join(f"{name} {rate:.1f}" for name, rate in rates.items())
-            sys.stdout.write(f"    requests per second at p99 <= 1 s: {shown}\n")
-            result["sustained_requests_per_second"] = rates
-        return result
+        return report(form, systems)
     finally:
         for system in systems:
             with suppress(ProcessLookupError):
@@ -285,24 +330,11 @@ async def run_all_mixes(systems: Sequence[System], draw: Any, arguments: argpars
         mix = [(draw(length), length) for length in mixed_lengths(arguments.requests, seed)]
         times = poisson_times(arguments.rate, arguments.requests, seed)
         for system in systems:
-            if number and system.name in (SINGLE, "huggingface"):
+            if number and system.name in (SINGLE, HUGGINGFACE):
                 continue  # several times slower than the rest: one round tells enough
             await asyncio.sleep(_PAUSE_SECONDS)
             await run_mix(system, mix, times)
             _tell(f"{system.name}: round {number + 1} of the mix in {system.spans[-1]:.1f} s")
-
-
-async def run_ladder(system: System, draw: Any, seed: int) -> float:
-    """The highest rate of arrivals in the mix at which p99 is at most a second; 0 if the lowest is too much."""
-    sustained, rate = 0.0, _LADDER_START
-    while True:
-        count = max(_LADDER_REQUESTS, round(_LADDER_SECONDS * rate))
-        mix = [(draw(length), length) for length in mixed_lengths(count, seed)]
-        seen = await run_mix(system, mix, poisson_times(rate, count, seed))
-        if not all(one.ok for one in seen) or percentile([one.seconds for one in seen], 0.99) > 1.0:
-            return sustained
-        sustained, rate = rate, rate * _LADDER_FACTOR
-        await asyncio.sleep(_PAUSE_SECONDS)
 
 
 def _short_lengths(arguments: argparse.Namespace) -> list[int]:
@@ -397,23 +429,22 @@ def _bleu(ours: System, other: System, texts: Sequence[str]) -> float | None:
 def main() -> None:
     """Measure, print tables and one line of JSON."""
     threads = os.cpu_count() or 1
-    known = list(dict.fromkeys(["ours", f"ct2 1x{threads}", f"ct2 {threads}x1", SINGLE]))
+    known = system_names(threads)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--form", action="append", choices=["bundled", "opus"])
-    parser.add_argument("--system", action="append", choices=[*known, "huggingface"], help="default: all but the last")
+    parser.add_argument("--system", action="append", choices=known, help="default: all but libretranslate")
     parser.add_argument("--requests", type=int, default=64, help="of the mix")
     parser.add_argument("--rate", type=float, default=40.0, help="arrivals a second in the mix")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--shorts", type=int, default=120, help="short requests, idle and loaded")
     parser.add_argument("--short-rate", type=float, default=20.0, help="arrivals of short requests a second")
     parser.add_argument("--long-tokens", type=int, default=400, help="of the eight beside the short ones")
-    parser.add_argument("--ladder", action="store_true", help="also find the rate at which p99 stays within a second")
     parser.add_argument("--threads", type=int, default=threads)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--folder", type=Path, default=Path("runs/peers"))
     arguments = parser.parse_args()
     end_in_order()
-    arguments.system = arguments.system or known
+    arguments.system = arguments.system or [name for name in known if name != LIBRETRANSLATE]
     forms = {"bundled": bundled_form, "opus": opus_form}
     arguments.folder.mkdir(parents=True, exist_ok=True)
     results: dict[str, Any] = {"machine": platform.processor() or platform.machine(), "threads": arguments.threads}

@@ -3,8 +3,8 @@
     python -m loadtests.peers.libretranslate            # set it up in runs/peers/libretranslate, once: 2-5 minutes
     python -m loadtests.peers.libretranslate --serve    # and serve it on port 5000
 
-Packages come from the Python package index when it is set up; afterwards nothing is downloaded. What is LibreTranslate's
-own and stays so: Argos Translate splits text, tokenizes it with our SentencePiece model (without our normaliser),
+Packages come from the Python package index when it is set up; afterwards nothing is downloaded. LibreTranslate's own,
+and left so: Argos Translate splits text, tokenizes it with our SentencePiece model (without our normaliser),
 calls CTranslate2, request by request, in threads. What is chosen, to its advantage where there was a choice:
 
 - Weights: `gossamer export --ctranslate2` in int8, in Argos' package layout (metadata.json, model/,
@@ -45,10 +45,15 @@ model.normalizer_spec.add_dummy_prefix = True
 """
 
 
+def is_set_up(folder: Path) -> bool:
+    """Whether it is installed there."""
+    return (folder / "venv" / "installed").exists()
+
+
 def set_up(folder: Path) -> None:
     """Install it and give it the bundled model, as far as that is not done; a new bundled model is converted again."""
     python = folder / "venv" / "bin" / "python"
-    if not (folder / "venv" / "installed").exists():
+    if not is_set_up(folder):
         sys.stderr.write(f"installing {LIBRETRANSLATE} into {folder / 'venv'}\n")
         venv.create(folder / "venv", with_pip=True, clear=True)
         subprocess.run([python, "-m", "pip", "install", "--quiet", LIBRETRANSLATE, SPACY], check=True)

@@ -3,7 +3,7 @@
     python -m loadtests.peers.server --system ctranslate2 --checkpoint CHECKPOINT --converted FOLDER --port 9000
 
 Around the library everything is ours, so that only the library and its batching differ: text is split and tokenized as
-our server does it. `POST /translate {"text", "target_tokens"?}` answers `{"text", "target_tokens"}`.
+our server does it. `POST /translate {"text", "target_tokens"?}` answers the same two; the text may be a list.
 
 The batcher is the usual one: it takes the first waiting request, waits up to 8 ms for more (at most 64), and runs one
 `translate_batch` for all their segments in a thread; with several workers of the library, so many batches run at once.
@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +34,14 @@ _LONGEST_TARGET = 512
 class TranslateBody(BaseModel):
     """What is to be translated; `target_tokens` is the length that random weights are made to write."""
 
-    text: str
+    text: str | list[str]
     target_tokens: int | None = None
 
 
 class TranslateAnswer(BaseModel):
-    """The translation."""
+    """The translation, of a list a list."""
 
-    text: str
+    text: str | list[str]
     target_tokens: int
 
 
@@ -149,27 +150,30 @@ def ctranslate2_translate(
     return translate
 
 
-def huggingface_translate(folder: Path, threads: int) -> Translate:
+def huggingface_translate(folder: Path, threads: int, names: Sequence[str]) -> Translate:
     """`generate` of transformers, one source a call: the fixed lengths of a call are one pair of numbers."""
     import torch
-    from transformers import MarianMTModel
+    from transformers import AutoModelForSeq2SeqLM
 
     torch.set_num_threads(threads)
-    model = MarianMTModel.from_pretrained(folder).eval()
-    import json
-
-    ids: dict[str, int] = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
-    names = sorted(ids, key=ids.__getitem__)
+    model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    ids = {name: number for number, name in enumerate(names)}
+    eos_id = model.config.eos_token_id
 
     def translate(sources: list[list[str]], lengths: list[int | None]) -> list[list[str]]:
         results = []
         for source, length in zip(sources, lengths, strict=True):
-            options = {} if length is None else {"min_new_tokens": length, "max_new_tokens": length}
+            options = {"max_new_tokens": _LONGEST_TARGET}
+            if length is not None:
+                options = {"min_new_tokens": length, "max_new_tokens": length}
             with torch.inference_mode():
                 output = model.generate(
                     input_ids=torch.tensor([[ids[piece] for piece in source]]), num_beams=1, do_sample=False, **options
                 )
-            results.append([names[token] for token in output[0, 1:].tolist()])
+            written = output[0, 1:].tolist()
+            if length is None and written[-1:] == [eos_id]:  # as CTranslate2, whose pieces are without it
+                written.pop()
+            results.append([names[token] for token in written])
         return results
 
     return translate
@@ -184,7 +188,8 @@ class Texts:
         self.language = description.source_language
         self.tokenizer: TextTokenizer = open_tokenizer(checkpoint, description)
         self._max_tokens = max_segment_tokens
-        self._ids = {self.tokenizer.piece(token): token for token in range(self.tokenizer.vocab_size)}
+        self.pieces = [self.tokenizer.piece(token) for token in range(self.tokenizer.vocab_size)]
+        self._ids = {piece: token for token, piece in enumerate(self.pieces)}
 
     def cut(self, text: str) -> tuple[Document, list[int], list[list[str]]]:
         """The document, the indices of its segments that are translated, and their pieces."""
@@ -224,10 +229,15 @@ def create_app(texts: Texts, batcher: Batcher) -> FastAPI:
 
     @app.post("/translate")
     async def translate(body: TranslateBody) -> TranslateAnswer:
-        document, places, sources = texts.cut(body.text)
+        cut = [texts.cut(text) for text in ([body.text] if isinstance(body.text, str) else body.text)]
+        sources = [source for _, _, some in cut for source in some]
         pieces = await batcher.submit(sources, body.target_tokens) if sources else []
         ends = len(pieces) if body.target_tokens is None else 0  # the end of sentence is written, but not among them
-        return TranslateAnswer(text=texts.join(document, places, pieces), target_tokens=sum(map(len, pieces)) + ends)
+        translated, left = [], iter(pieces)
+        for document, places, some in cut:
+            translated.append(texts.join(document, places, list(islice(left, len(some)))))
+        text = translated[0] if isinstance(body.text, str) else translated
+        return TranslateAnswer(text=text, target_tokens=sum(map(len, pieces)) + ends)
 
     return app
 
@@ -249,8 +259,9 @@ def main() -> None:
     parser.add_argument("--max-batch-size", type=int, default=64, help="segments that the library runs together")
     parser.add_argument("--max-segment-tokens", type=int, default=128)
     arguments = parser.parse_args()
+    texts = Texts(arguments.checkpoint, arguments.max_segment_tokens)
     if arguments.system == "huggingface":
-        translate = huggingface_translate(arguments.converted, arguments.threads)
+        translate = huggingface_translate(arguments.converted, arguments.threads, texts.pieces)
     else:
         translate = ctranslate2_translate(
             arguments.converted,
@@ -259,7 +270,6 @@ def main() -> None:
             arguments.threads,
             arguments.max_batch_size,
         )
-    texts = Texts(arguments.checkpoint, arguments.max_segment_tokens)
     batcher = Batcher(
         translate,
         max_requests=arguments.max_requests,
