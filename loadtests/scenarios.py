@@ -173,7 +173,7 @@ async def measure_scenario(
             "requests": len(counted), "span_seconds": span, "requests_per_second": len(counted) / span,
             **percentiles(counted), "mean": statistics.mean(counted) if counted else math.nan,
             "p99_of_normal": percentile(patient, 0.99), "left": len(seen) - len(stayed),
-            "errors": len(system.errors) - errors,
+            "errors": len(system.errors) - errors, "seconds": [round(one, 4) for one in counted],
         }  # fmt: skip
         await asyncio.sleep(_PAUSE_SECONDS)
     return {"what": scenario.what, "rate": scenario.rate, "systems": found}

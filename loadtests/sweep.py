@@ -3,7 +3,6 @@
     python -m loadtests.sweep                             # the bundled model: loadtests/reports/sweep.{html,md,json}
     python -m loadtests.sweep --form opus                 # random weights of OPUS-MT's shape, targets long as sources
     python -m loadtests.sweep --compare old.json          # what got slower since, with confidence
-    python -m loadtests.sweep --peers runs/http.json      # with a picture of what loadtests.peers.http_load printed
 
 Each length is asked for as one sentence and as natural sentences of as many tokens together; requests are greedy
 streams, so that the time to the first text is seen. *Concurrency* c: c clients, each of which asks again when it has
@@ -12,8 +11,10 @@ the open loop). The server is one of this checkout, started here, with windows w
 by default a sentence of over 128 tokens is translated in windows, side by side as sentences are.
 
 The exponent b of time = a * length^b is a least-squares fit to the logarithms of all times from 16 to 512 tokens; its
-interval is that of 1,000 bootstrap samples of the times of each length (2.5 and 97.5 %). The times of encoder and
-decoder are what the server says (`timings`), end to end is what the client sees.
+interval is that of 1,000 bootstrap samples of the times of each length (2.5 and 97.5 %). Where the quadratic term
+starts to matter is read off a fit of a + b * length + c * length^2 to the medians: where it is a tenth of the time. Times
+of encoder and decoder are what the server says (`timings`), end to end is what the client sees; what the client sees
+more than the engine says, at concurrency 1, is printed as the time around the engine.
 """
 
 from __future__ import annotations
@@ -37,14 +38,21 @@ import numpy as np
 from loadtests.arrivals import percentiles
 from loadtests.machine import machine, versions
 from loadtests.peers.http_load import Form, bundled_form, opus_form
-from loadtests.report import write_report
+from loadtests.report import compare, write_report
 from loadtests.servers import ServerProcess, end_in_order, gossamer_server
 
 LENGTHS = (4, 8, 16, 32, 64, 128, 256, 512, 1024)
 KINDS = ("one sentence", "sentences")
 _FIT_FROM, _FIT_TO = 16, 512
 _BOOTSTRAPS = 1_000
+_OVERHEAD_REQUESTS = 30
 _REPORTS = Path(__file__).resolve().parent / "reports"
+_PARTS = {
+    "end to end": "seconds",
+    "encoder": "encode_seconds",
+    "decoder": "decode_seconds",
+    "first text": "first_seconds",
+}
 _EVENT = re.compile(rb"event: (\w+)\r?\ndata: (.*)")
 
 
@@ -131,6 +139,25 @@ async def measure_attention(server: ServerProcess, texts: Sequence[str], num_tok
     return points
 
 
+async def measure_overhead(server: ServerProcess, texts: Sequence[str], num_tokens: int) -> dict[str, Any]:
+    """What is around the engine at concurrency 1: HTTP, JSON, sentences, tokens, this client; greedy, not streamed.
+
+    Returns:
+        `seconds` to the answer, and `overhead_seconds`: without what the engine says it queued, encoded and decoded.
+    """
+    seconds, overhead = [], []
+    for text in texts:
+        body = {"text": text, "source": "en", "target": "fr"}
+        body |= {"decoding": {"beam_size": 1, "max_target_tokens": num_tokens}}
+        started = time.perf_counter()
+        answer = await server.client.post("/v1/translate", body)
+        if answer.status == 200:
+            seconds.append(time.perf_counter() - started)
+            timings = answer.json()["timings"]
+            overhead.append(seconds[-1] - sum(timings[f"{part}_seconds"] for part in ("queue", "encode", "decode")))
+    return {"tokens": num_tokens, "seconds": seconds, "overhead_seconds": overhead}
+
+
 async def watch(server: ServerProcess, until: asyncio.Event, samples: list[dict[str, float]]) -> None:
     """What runs and what waits, five times a second, from /metrics."""
     started = time.monotonic()
@@ -173,31 +200,6 @@ def fit_exponent(points: Sequence[dict[str, Any]], key: str, seed: int = 1) -> d
     }
 
 
-def compare(old: dict[str, Any], new: dict[str, Any], seed: int = 1) -> list[dict[str, Any]]:
-    """The points of both runs: the ratio of the medians, new by old, with its 95 % interval, and whether it is slower.
-
-    A point counts as slower if even the lower end of the interval is above 1.05.
-    """
-    generator = random.Random(seed)
-    key = ("kind", "concurrency", "tokens")
-    before = {tuple(point[name] for name in key): point["seconds"] for point in old["points"]}
-    found = []
-    for point in new["points"]:
-        was, now = before.get(tuple(point[name] for name in key)), point["seconds"]
-        if not was or not now:
-            continue
-        ratios = sorted(
-            statistics.median(generator.choices(now, k=len(now)))
-            / statistics.median(generator.choices(was, k=len(was)))
-            for _ in range(_BOOTSTRAPS)
-        )
-        low, high = ratios[int(0.025 * _BOOTSTRAPS)], ratios[int(0.975 * _BOOTSTRAPS) - 1]
-        ratio = statistics.median(now) / statistics.median(was)
-        found.append({name: point[name] for name in key} | {"ratio": ratio, "low": low, "high": high})
-        found[-1]["slower"] = low > 1.05
-    return found
-
-
 async def measure(form: Form, arguments: argparse.Namespace) -> dict[str, Any]:
     """The whole sweep on one server."""
     lengths = [length for length in LENGTHS if length <= arguments.longest]
@@ -238,6 +240,11 @@ async def measure(form: Form, arguments: argparse.Namespace) -> dict[str, Any]:
             attention += await measure_attention(
                 server, [texts.sentence(length) for _ in range(arguments.repeat)], length
             )
+        overhead = [
+            await measure_overhead(server, [texts.sentence(length) for _ in range(_OVERHEAD_REQUESTS)], length)
+            for length in (16, 64, 128)
+            if length <= max(lengths)
+        ]
         memory = server.peak_memory_bytes()
         await server.client.close()
     finally:
@@ -247,22 +254,46 @@ async def measure(form: Form, arguments: argparse.Namespace) -> dict[str, Any]:
         "machine": machine(), "versions": versions(),
         "settings": settings, "seed": arguments.seed, "repeat": arguments.repeat, "peak_memory_bytes": memory,
         "arrivals": "closed loop at each concurrency", "points": points, "attention": attention,
-        "occupancy": samples, "fits": fits(points),
+        "occupancy": samples, "overhead": overhead, "fits": fits(points), "quadratic": quadratics(points),
     }  # fmt: skip
+
+
+def quadratic_from(points: Sequence[dict[str, Any]], key: str) -> float | None:
+    """From how many tokens on the quadratic term is a tenth of the time; None where there are too few lengths.
+
+    A least-squares fit of a + b * length + c * length^2 to the medians, relative errors weighing alike; infinite where
+    c is not positive.
+    """
+    medians = [(point["tokens"], statistics.median(point[key])) for point in points if point[key]]
+    medians = [(tokens, seconds) for tokens, seconds in medians if seconds > 0]
+    if len(medians) < 5:
+        return None
+    tokens, seconds = (np.array(column, dtype=float) for column in zip(*medians, strict=True))
+    terms = np.stack([np.ones_like(tokens), tokens, tokens**2], axis=1) / seconds[:, None]
+    (constant, linear, square), *_ = np.linalg.lstsq(terms, np.ones_like(tokens), rcond=None)
+    if square <= 0:
+        return math.inf
+    # c n^2 = (a + b n + c n^2) / 10
+    roots = np.roots([9 * square, -linear, -constant])
+    return float(max([root.real for root in roots if abs(root.imag) < 1e-9 and root.real > 0], default=0.0))
+
+
+def quadratics(points: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of one sentence, alone on the server, by part of the time."""
+    chosen = [point for point in points if point["kind"] == "one sentence" and point["concurrency"] == 1]
+    found = {name: quadratic_from(chosen, key) for name, key in _PARTS.items()}
+    return [
+        {"part": name, "tokens": None if tokens is None or math.isinf(tokens) else tokens}
+        for name, tokens in found.items()
+    ]
 
 
 def fits(points: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Exponents at concurrency 1, for each kind and each part of the time."""
-    parts = {
-        "end to end": "seconds",
-        "encoder": "encode_seconds",
-        "decoder": "decode_seconds",
-        "first text": "first_seconds",
-    }
     found = []
     for kind in KINDS:
         chosen = [point for point in points if point["kind"] == kind and point["concurrency"] == 1]
-        for name, key in parts.items():
+        for name, key in _PARTS.items():
             if (fit := fit_exponent(chosen, key)) is not None:
                 found.append({"kind": kind, "part": name, **fit})
     return found
@@ -288,7 +319,6 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("runs/peers"), help="of the random checkpoint")
     parser.add_argument("--output", type=Path, default=_REPORTS / "sweep", help="path of the report, without ending")
     parser.add_argument("--compare", type=Path, help="JSON of an earlier run")
-    parser.add_argument("--peers", type=Path, help="what loadtests.peers.http_load printed; its last line is read")
     arguments = parser.parse_args()
     end_in_order()
     arguments.folder.mkdir(parents=True, exist_ok=True)
@@ -296,9 +326,14 @@ def main() -> None:
     report = asyncio.run(measure(form, arguments))
     if arguments.compare:
         report["compared"] = compare(json.loads(arguments.compare.read_text(encoding="utf-8")), report)
-    if arguments.peers:
-        report["peers"] = json.loads(arguments.peers.read_text(encoding="utf-8").splitlines()[-1])
     write_report(report, arguments.output)
+    for one in report["overhead"]:
+        around, whole = (1e3 * statistics.median(one[key]) for key in ("overhead_seconds", "seconds"))
+        sys.stdout.write(f"around the engine, {one['tokens']} tokens: {around:.1f} ms of {whole:.1f} (medians)\n")
+    for fit in report["fits"]:
+        sys.stdout.write(
+            f"{fit['kind']}, {fit['part']}: exponent {fit['exponent']:.2f} ({fit['low']:.2f} to {fit['high']:.2f})\n"
+        )
     num_errors = sum(len(point["errors"]) for point in [*report["points"], *report["attention"]])
     slower = [point for point in report.get("compared", []) if point["slower"]]
     sys.stdout.write(f"{arguments.output}.html, .md, .json; {num_errors} errors, {len(slower)} points slower\n")
