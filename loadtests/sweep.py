@@ -12,9 +12,9 @@ by default a sentence of over 128 tokens is translated in windows, side by side 
 
 The exponent b of time = a * length^b is a least-squares fit to the logarithms of all times from 16 to 512 tokens; its
 interval is that of 1,000 bootstrap samples of the times of each length (2.5 and 97.5 %). Where the quadratic term
-starts to matter is read off a fit of a + b * length + c * length^2 to the medians: where it is a tenth of the time. Times
-of encoder and decoder are what the server says (`timings`), end to end is what the client sees; what the client sees
-more than the engine says, at concurrency 1, is printed as the time around the engine.
+starts to matter is read off a fit of a + b * length + c * length^2 to the medians: where it is a tenth of the time.
+Times of encoder and decoder are what the server says (`timings`), end to end is what the client sees; what the client
+sees more than the engine says, at concurrency 1, is printed as the time around the engine.
 """
 
 from __future__ import annotations

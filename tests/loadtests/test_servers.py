@@ -1,5 +1,6 @@
 import asyncio
 import sys
+import time
 
 import pytest
 
@@ -11,7 +12,10 @@ ECHO = """
 import sys, uvicorn
 async def app(scope, receive, send):
     assert scope["type"] == "http"
-    body = (await receive())["body"]
+    body, more = b"", True
+    while more:
+        message = await receive()
+        body, more = body + message["body"], message["more_body"]
     length = [] if scope["path"] == "/chunks" else [(b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": 200, "headers": length})
     if length:
@@ -34,6 +38,9 @@ def test_the_client_speaks_with_a_real_server_and_keeps_its_connection():
         second = await client.post("/chunks", {"a": 1}, chunks.append)
         connections = len(client._idle)
         both = await asyncio.gather(client.post("/x", 1), client.post("/x", 2))
+        begun = time.perf_counter()
+        slow = await client.post("/x", "slowly", upload_seconds=0.2)
+        assert slow.json() == "slowly" and time.perf_counter() - begun >= 0.2
         await client.close()
         await server.client.close()
         return first, second, chunks, connections, both

@@ -20,7 +20,7 @@ import uvicorn
 from loadtests.quality.local import translate_text
 from model.checkpoint import load_checkpoint
 from model.decoding import DecodingOptions
-from service.server import _Server
+from service.server import _listen, _Server
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = ROOT / "tests/data/tiny_checkpoint"
@@ -352,6 +352,13 @@ def test_a_gpu_that_is_asked_for_and_missing_ends_the_server_and_says_why():
     server = Server("-m", TINY, GOSSAMER_DEVICE="cuda")
     assert server.wait() == 1
     assert "device is cuda, but torch" in "".join(server.errors)
+
+
+def test_the_body_of_an_answer_does_not_wait_until_its_head_is_acknowledged():
+    with _listen("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()[:2]):
+        connection, _ = listener.accept()
+        with connection:
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_a_port_in_use_is_2_and_says_so():
