@@ -175,7 +175,7 @@ class MarkupTranslator:
         for start, end in unit.kept:
             shown += [unit.text[done:start], "X" + "x" * (end - start - 1)]
             done = end
-        document = self._translator.segment("".join([*shown, unit.text[done:]]), job.model)
+        document = self._translator.segment("".join([*shown, unit.text[done:]]), job.model, job.deadline)
         for found in document.segments:
             marked = markup.segment(unit, found.start, found.end)
             text = unit.text[found.start : found.end]

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal, get_args
@@ -218,6 +218,7 @@ class SegmentWork:
         max_tokens: int,
         max_beam_size: int = 16,
         terms: Terms | None = None,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
         """Starts without segments.
 
@@ -227,9 +228,15 @@ class SegmentWork:
             max_tokens: The longest source that the model takes, end of sentence included.
             max_beam_size: The widest beam for what is tried again.
             terms: What must be translated so, and no other way.
+            check: Called between any two steps of the work; what it raises ends it.
         """
         self._vocabulary = vocabulary
         self._terms = terms
+        self._check = check
+        # What is drawn without a seed is drawn anew for each; otherwise the same segment has the same translation.
+        self._same: dict[tuple[str, tuple[tuple[int, int], ...]], list[int]] = {}
+        self._sharing: list[list[int]] = []
+        self._shares = options.temperature == 0 or options.seed is not None
         self._replaced: dict[int, Replaced] = {}
         # More hypotheses of a beam cost nothing, and the best that is right is taken.
         self._options = replace(options, num_hypotheses=options.beam_size)
@@ -239,11 +246,12 @@ class SegmentWork:
         self._roots: list[_Node] = []
         self._open: list[_Node] = []
         self._encodings: dict[str, Encoding] = {}
+        self._spans: dict[str, tuple[KeptSpan, ...]] = {}
         self._owner: dict[int, int] = {}
         self._retries: dict[int, int] = {}
 
     def add(self, text: str, kept: Iterable[tuple[int, int]] = ()) -> int:
-        """Takes a segment.
+        """Takes a segment; the same one again costs nothing more.
 
         Args:
             text: Without line breaks.
@@ -254,11 +262,19 @@ class SegmentWork:
         """
         index = len(self._roots)
         kept, translated = tuple(kept), tuple[tuple[int, int], ...]()
+        same = self._same.setdefault((text, kept), [index] if self._shares else [])
+        self._sharing.append(same or [index])
+        if same and same[0] != index:
+            same.append(index)
+            self._roots.append(self._roots[same[0]])
+            if same[0] in self._replaced:
+                self._replaced[index] = self._replaced[same[0]]
+            return index
         if self._terms:
-            hard = [(span.start, span.end) for span in self._vocabulary.spans(text) if not span.is_soft]
+            hard = [(span.start, span.end) for span in self.spans(text) if not span.is_soft]
             replaced = self._replaced[index] = self._terms.replace(text, [*kept, *hard])
             text, kept, translated = replaced.text, tuple(map(replaced.place, kept)), replaced.kept
-        spans = _joined(text, self._vocabulary.spans(text), kept, translated)
+        spans = _joined(text, self.spans(text), kept, translated)
         root = _Node(0, len(text), text, spans)
         self._roots.append(root)
         self._owner[id(root)] = index
@@ -270,8 +286,12 @@ class SegmentWork:
         return [SequenceRequest(node.tries[-1].encoding.ids, node.tries[-1].options) for node in self._open]
 
     def owners(self) -> list[int]:
-        """For each of `sequences` the number of its segment."""
+        """For each of `sequences` the number of its segment, the first of those that share it."""
         return [self._owner[id(node)] for node in self._open]
+
+    def sharing(self, index: int) -> list[int]:
+        """The numbers of all segments that share the outcome of this one, itself included."""
+        return self._sharing[index]
 
     def shows_plainly(self, place: int) -> bool:
         """Whether what the model writes for this sequence is at once the translation of its whole segment."""
@@ -320,6 +340,7 @@ class SegmentWork:
 
     def _begin(self, node: _Node) -> None:
         """Decides how a new node is tried first; or that there is nothing to try."""
+        self._check()
         if not has_letter(_without(node.text, node.spans)) or len(self.encode(node.text).ids) <= 1:
             node.part = Part(node.start, node.end, (node.text,))
             return
@@ -365,6 +386,7 @@ class SegmentWork:
 
     def _judge(self, node: _Node, result: SequenceResult) -> None:
         """Takes the first good hypothesis, or decides what comes next."""
+        self._check()
         now = node.tries[-1]
         keeping: list[_Candidate] = []
         good: list[_Candidate] = []
@@ -565,6 +587,13 @@ class SegmentWork:
     def _alphabet(self, form: Form) -> int:
         used = form.hidden[0][0] if form.hidden else self._vocabulary.placeholders[0][0]
         return next(index for index, chars in enumerate(self._vocabulary.placeholders) if used in chars)
+
+    def spans(self, text: str) -> tuple[KeptSpan, ...]:
+        """The kept spans of a text; those of the same text are looked for once."""
+        if text not in self._spans:
+            self._check()
+            self._spans[text] = self._vocabulary.spans(text)
+        return self._spans[text]
 
     def encode(self, text: str) -> Encoding:
         """The text as the model's ids, with the end of sentence; the same text is encoded once."""

@@ -48,6 +48,9 @@ _T = TypeVar("_T")
 _LONG_TEXT_CHARACTERS = 2_000
 """Longer requests are segmented and tokenized in a thread, so that they do not hold up the event loop."""
 
+_MANY_SEQUENCES = 100
+"""Likewise what comes back of more."""
+
 _DEADLINE_GRACE_SECONDS = 1.0
 """How much longer than its deadline a request waits for an engine that does not answer."""
 
@@ -496,9 +499,14 @@ class Translator:
         self._tell(plan.work, job)
         return _finish(plan, {}, timings)
 
-    def segment(self, text: str, model: ModelInfo) -> Document:
-        """The segments of a text, as `translate` finds them; takes time linear in its length."""
-        return self._segment(text, model, self._vocabulary(model).encode)
+    def segment(self, text: str, model: ModelInfo, deadline: float | None = None) -> Document:
+        """The segments of a text, as `translate` finds them; takes time linear in its length.
+
+        Raises:
+            DeadlineExceeded: If that passes meanwhile.
+        """
+        job = Job((), model, deadline=deadline)
+        return self._segment(text, job, self._work(job))
 
     async def translate_segments(
         self, sources: Sequence[SegmentSource], job: Job
@@ -521,8 +529,15 @@ class Translator:
             readable = speaking(by_target(self._models()), "source", language)
             raise UnknownLanguagePair("target", target, reason, sorted({info.target_language for info in readable}))
         work = self._work(job)
-        for source in sources:
-            work.add(source.text, source.kept)
+
+        def add_all() -> None:
+            for source in sources:
+                work.add(source.text, source.kept)
+
+        if sum(len(source.text) for source in sources) > _LONG_TEXT_CHARACTERS:
+            await asyncio.to_thread(add_all)
+        else:
+            add_all()
         timings = await self._finish_work(work, job)
         self._tell(work, job)
         segments = [Segment(0, len(source.text), source.text, translatable=True) for source in sources]
@@ -570,8 +585,7 @@ class Translator:
                 async for event in _patiently(events, request, job):
                     if isinstance(event, RequestDoneEvent):
                         event.result.raise_if_failed()
-                        with span("detokenize"):
-                            work.take(event.result.sequences)
+                        await _take(work, event.result)
                         timings = timings.after(event.result)
                         break
                     if isinstance(event, TokensEvent) and plain[event.sequence_index]:
@@ -580,7 +594,7 @@ class Translator:
                         if text:
                             begun.add(owners[event.sequence_index])
                             yield TextDelta(*plan.places[owners[event.sequence_index]], text)
-            for index in dict.fromkeys(owners):
+            for index in itertools.chain.from_iterable(work.sharing(owner) for owner in dict.fromkeys(owners)):
                 if work.is_done(index):
                     text_index, segment_index = plan.places[index]
                     segment = plan.documents[text_index].segments[segment_index]
@@ -606,7 +620,7 @@ class Translator:
     def _plan_now(self, job: Job) -> _Plan:
         plan = _Plan(self._work(job))
         for text in job.texts:
-            document = self._segment(text, job.model, plan.work.encode, split_sentences=job.split_sentences)
+            document = self._segment(text, job, plan.work)
             for segment_index, segment in enumerate(document.segments):
                 if segment.translatable:
                     plan.places.append((len(plan.documents), segment_index))
@@ -614,17 +628,14 @@ class Translator:
             plan.documents.append(document)
         return plan
 
-    def _segment(
-        self, text: str, model: ModelInfo, encode: Callable[[str], Encoding], *, split_sentences: bool = True
-    ) -> Document:
-        vocabulary = self._vocabulary(model)
+    def _segment(self, text: str, job: Job, work: SegmentWork) -> Document:
         return segment_text(
             text,
-            model.source_language,
-            max_tokens=min(self._max_segment_tokens, model.max_source_tokens),
-            count_tokens=lambda part: len(encode(part).ids),
-            kept=lambda sentence: [(span.start, span.end) for span in vocabulary.spans(sentence)],
-            split_sentences=split_sentences,
+            job.model.source_language,
+            max_tokens=min(self._max_segment_tokens, job.model.max_source_tokens),
+            count_tokens=lambda part: len(work.encode(part).ids),
+            kept=lambda sentence: [(span.start, span.end) for span in work.spans(sentence)],
+            split_sentences=job.split_sentences,
         )
 
     def _vocabulary(self, model: ModelInfo) -> Vocabulary:
@@ -641,6 +652,7 @@ class Translator:
             max_tokens=job.model.max_source_tokens,
             max_beam_size=max(1, max_rows),
             terms=job.terms,
+            check=functools.partial(_check_deadline, job),
         )
 
     def _request(self, work: SegmentWork, job: Job) -> EngineRequest:
@@ -669,10 +681,17 @@ class Translator:
             except TimeoutError as error:  # the engine keeps deadlines itself, unless it hangs
                 raise DeadlineExceeded(request.request_id) from error
             result.raise_if_failed()
-            with span("detokenize"):
-                work.take(result.sequences)
+            await _take(work, result)
             timings = timings.after(result)
         return timings
+
+
+async def _take(work: SegmentWork, result: RequestResult) -> None:
+    with span("detokenize"):
+        if len(result.sequences) > _MANY_SEQUENCES:
+            await asyncio.to_thread(work.take, result.sequences)
+        else:
+            work.take(result.sequences)
 
 
 async def _patiently(
@@ -688,6 +707,12 @@ async def _patiently(
         except TimeoutError as error:
             raise DeadlineExceeded(request.request_id) from error
         yield event
+
+
+def _check_deadline(job: Job) -> None:
+    """What is done before and between the engine's turns ends with the deadline too."""
+    if job.deadline is not None and time.monotonic() > job.deadline:
+        raise DeadlineExceeded("")
 
 
 def _patience(job: Job) -> float | None:

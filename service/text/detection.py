@@ -36,10 +36,14 @@ _CLEAR_LEAD = 1.25
 _MAX_CHARACTERS = 3_000
 """Longer texts are judged by their beginning, their middle and their end."""
 
+_MAX_CHARACTERS_WITH_ADDRESSES = 12_000
+"""Likewise, before what has no language is taken out."""
+
 _LETTER = re.compile(r"[^\W\d_]")
 # Addresses, handles, tags and template fields: the same in every language.
 _NO_LANGUAGE = re.compile(
-    r"(?:https?|ftp)://\S+|www\.\S+|[\w.+-]+@[\w-]+(?:\.[\w-]+)+|[@#]\w+|\{+[^{}]{0,80}\}+|`[^`]{0,200}`"
+    r"(?:https?|ftp)://\S+|www\.\S+|(?<![\w.+-])[\w.+-]++@[\w-]++(?:\.[\w-]++)++|[@#]\w++"
+    r"|\{++[^{}]{0,80}\}++|`[^`]{0,200}`"
 )
 
 _loading = threading.Lock()
@@ -92,7 +96,8 @@ def detect(text: str, languages: Collection[str]) -> Detection:
     """
     if not languages:
         raise ValueError("languages is empty; it must name at least one")
-    sample = _sample(_NO_LANGUAGE.sub(" ", text)) or _sample(text)
+    text = _sample(text, _MAX_CHARACTERS_WITH_ADDRESSES)
+    sample = _sample(_NO_LANGUAGE.sub(" ", text), _MAX_CHARACTERS) or _sample(text, _MAX_CHARACTERS)
     if not _LETTER.search(sample):
         return Detection(UNKNOWN, 0.0, tuple((language, 0.0) for language in languages), None)
     codes: dict[str, str] = {}
@@ -138,9 +143,9 @@ def _label(language: str) -> str:
     return _LABELS.get(main, main)
 
 
-def _sample(text: str) -> str:
-    if len(text) <= _MAX_CHARACTERS:
+def _sample(text: str, max_characters: int) -> str:
+    if len(text) <= max_characters:
         return text
-    part = _MAX_CHARACTERS // 3
+    part = max_characters // 3
     middle = (len(text) - part) // 2
     return " ".join((text[:part], text[middle : middle + part], text[-part:]))

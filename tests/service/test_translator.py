@@ -54,6 +54,40 @@ def test_all_segments_of_all_texts_are_one_request_of_the_engine():
     assert all(sequence.source_ids[-1] == EOS_ID for sequence in request.sequences)
 
 
+def test_the_same_segment_is_translated_once():
+    engine = CapitalEngine()
+    translation = translate("Yes.\nNo.\nYes.\nYes.", "Yes.", engine=engine)
+    assert [text.text for text in translation.texts] == ["YES.\nNO.\nYES.\nYES.", "YES."]
+    assert len(engine.requests[0].sequences) == 2
+    assert translation.target_tokens == 4 * 5 + 4  # of each, whether it was shared or not
+    drawn = DecodingOptions(temperature=1.0)
+    translate("Yes.\nYes.", engine=engine, options=drawn)
+    translate("Yes.\nYes.", engine=engine, options=replace(drawn, seed=1))
+    assert [len(request.sequences) for request in engine.requests[1:]] == [2, 1]
+
+
+def test_a_stream_tells_of_each_segment_that_shares_a_translation():
+    async def scenario(translator):
+        return [event async for event in translator.stream(Job(("Yes. No. Yes.",), FAKE_MODEL))]
+
+    events = run(scenario)
+    assert sorted(
+        (event.segment_index, event.translation.text) for event in events if isinstance(event, SegmentDone)
+    ) == [
+        (0, "YES."),
+        (1, "NO."),
+        (2, "YES."),
+    ]
+    assert {event.segment_index for event in events if isinstance(event, TextDelta)} == {0, 1, 2}
+
+
+def test_a_deadline_that_passes_while_the_text_is_split_ends_it():
+    engine = CapitalEngine()
+    with pytest.raises(DeadlineExceeded):
+        translate("One. Two.", engine=engine, deadline=time.monotonic() - 1)
+    assert engine.requests == []
+
+
 def test_without_anything_to_translate_the_engine_is_not_asked():
     engine = CapitalEngine()
     translation = translate("", "  ", "12:30", "🙂", engine=engine)
@@ -152,10 +186,11 @@ def test_refusals_of_the_engine_pass():
         translate("One.", engine=CapitalEngine(error=QueueFull(1, 1, 1.0)))
 
 
-def test_an_engine_that_hangs_is_left_at_the_deadline():
+def test_an_engine_that_hangs_is_left_at_the_deadline(monkeypatch):
+    monkeypatch.setattr("service.translator._DEADLINE_GRACE_SECONDS", 0.0)
     engine = CapitalEngine(hold=asyncio.Event())
     with pytest.raises(DeadlineExceeded):
-        translate("One.", engine=engine, deadline=time.monotonic() - 0.9)
+        translate("One.", engine=engine, deadline=time.monotonic() + 1)
     assert engine.aborted == [engine.requests[0].request_id]
 
 
