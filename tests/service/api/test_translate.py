@@ -599,16 +599,17 @@ def test_of_many_texts_of_an_unknown_language_ten_are_named(client):
 @pytest.mark.parametrize("stream", [False, True])
 def test_texts_of_several_languages_go_to_the_models_that_read_them(engine, make_client, stream):
     read_german_too(engine)
-    response = post(make_client(), text=["1", GERMAN, ENGLISH, GERMAN], source="auto", target="fr", stream=stream)
+    other = GERMAN[:-1] + "!"
+    response = post(make_client(), text=["1", GERMAN, ENGLISH, other], source="auto", target="fr", stream=stream)
     answer = events_of(response)[-1][1] if stream else response.json()
     items = answer["translations"]
-    assert [item["text"] for item in items] == ["1", GERMAN.upper(), ENGLISH.upper(), GERMAN.upper()]
+    assert [item["text"] for item in items] == ["1", GERMAN.upper(), ENGLISH.upper(), other.upper()]
     assert [item["model"]["name"] for item in items] == ["de-fr", "de-fr", "en-fr", "de-fr"]
     assert [item["detected"]["language"] for item in items] == ["unknown", "de", "en", "de"]
     assert answer["source"] == "auto"
     assert "model" not in answer
     assert sorted((request.model, len(request.sequences)) for request in engine.requests) == [
-        ("de-fr", 1),  # of two that are the same
+        ("de-fr", 2),
         ("en-fr", 1),
     ]
     tokens = sum(len(sequence.source_ids) for request in engine.requests for sequence in request.sequences)
