@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 _WIDTH, _HEIGHT = 600, 340
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 150, 38, 46
 _BAR, _NAMES = 26, 112
+_MAX_TICKS = 12
 # Distinct also to colour-blind eyes (Okabe and Ito 2008).
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#999999")
 
@@ -84,7 +85,8 @@ def line_plot(
         f'<text transform="translate(14 {(_TOP + _HEIGHT - _BOTTOM) / 2}) rotate(-90)" text-anchor="middle" '
         f'fill="currentColor">{html.escape(y_label)}</text>',
     ]
-    for tick in x_axis.ticks() if not log_x else sorted(set(xs)):
+    # Where few values were measured, these are the ticks.
+    for tick in sorted(set(xs)) if log_x and len(set(xs)) <= _MAX_TICKS else x_axis.ticks():
         x = x_axis.place(tick)
         parts.append(_stroke(f"M{x:.1f} {_TOP}V{_HEIGHT - _BOTTOM}", "#8884", 1))
         parts.append(_text(x, _HEIGHT - _BOTTOM + 14, _number(tick), anchor="middle"))

@@ -7,8 +7,8 @@
 
 All but two are an open loop (loadtests/arrivals.py): requests come on a schedule that does not look at the server, and
 times run from when a request was due. The same seed asks the same texts at the same times of every system; systems take
-turns within each scenario. The model is the bundled one on held-out sentences, greedy; systems as in
-loadtests/peers/http_load.py. Run it on an idle machine.
+turns within each scenario. CPU is the processor time of a server's process for each request. The model is the bundled
+one on held-out sentences, greedy; systems as in loadtests/peers/http_load.py. Run it on an idle machine.
 
 - `sustained`: the rate of the mix is doubled until the 99th percentile is over a second, or a request fails, then
   halved in between three times: the highest rate that passed, within some 9 %. A step asks at least 40 requests and at
@@ -163,8 +163,9 @@ async def measure_scenario(
     times = scenario.times(scenario.rate, count, seed)
     found: dict[str, Any] = {}
     for system in systems:
-        errors = len(system.errors)
+        errors, cpu = len(system.errors), system.server.cpu_seconds()
         seen, span = await run(system, asks, times)
+        cpu = system.server.cpu_seconds() - cpu
         stayed = [(one, ask) for one, ask in zip(seen, asks, strict=True) if one.result != "left"]
         # A body that comes slowly is not the server's time.
         counted = [one.seconds - ask.upload_seconds for one, ask in stayed if one.ok]
@@ -173,7 +174,8 @@ async def measure_scenario(
             "requests": len(counted), "span_seconds": span, "requests_per_second": len(counted) / span,
             **percentiles(counted), "mean": statistics.mean(counted) if counted else math.nan,
             "p99_of_normal": percentile(patient, 0.99), "left": len(seen) - len(stayed),
-            "errors": len(system.errors) - errors, "seconds": [round(one, 4) for one in counted],
+            "errors": len(system.errors) - errors, "cpu_seconds_per_request": cpu / len(seen),
+            "seconds": [round(one, 4) for one in counted],
         }  # fmt: skip
         await asyncio.sleep(_PAUSE_SECONDS)
     return {"what": scenario.what, "rate": scenario.rate, "systems": found}
@@ -301,10 +303,11 @@ async def measure(arguments: argparse.Namespace) -> dict[str, Any]:
 def _show(name: str, found: dict[str, Any]) -> None:
     write = sys.stdout.write
     write(f"\n{name}: {found['what']}, {found['rate']:g} a second\n")
-    write(f"{'':16}{'req/s':>8}{'p50':>9}{'p95':>9}{'p99':>9}{'errors':>8}\n")
+    write(f"{'':16}{'req/s':>8}{'p50':>9}{'p95':>9}{'p99':>9}{'CPU ms':>9}{'errors':>8}\n")
     for system, one in found["systems"].items():
         write(f"{system:16}{one['requests_per_second']:8.2f}")
-        write("".join(f"{one[share]:9.3f}" for share in ("p50", "p95", "p99")) + f"{one['errors']:8}\n")
+        write("".join(f"{one[share]:9.3f}" for share in ("p50", "p95", "p99")))
+        write(f"{1e3 * one['cpu_seconds_per_request']:9.1f}{one['errors']:8}\n")
     sys.stdout.flush()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import socket
@@ -68,6 +69,15 @@ class ServerProcess:
     def peak_memory_bytes(self) -> int | None:
         """The most memory that the process has held so far; None where the system does not say."""
         return peak_memory_bytes(self._process.pid)
+
+    def cpu_seconds(self) -> float:
+        """Processor time that it has used so far, all its threads together; NaN where the system does not say."""
+        try:
+            # The name, which comes second, may hold anything but ends with the last bracket.
+            fields = Path(f"/proc/{self._process.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        except OSError:
+            return math.nan
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def log_end(self) -> str:
         """The last lines that it wrote."""

@@ -23,6 +23,10 @@ class FakeSystem:
     def __init__(self, capacity=1e9):
         self.name, self.errors, self.asked, self.finished = "ours", [], [], 0
         self._seconds, self._turn = 1 / capacity, asyncio.Lock()
+        self.server = self
+
+    def cpu_seconds(self):
+        return 0.5 * self.finished
 
     async def ask(self, text, num_tokens=None, *, attention=None, upload_seconds=0.0):
         self.asked.append(text)
@@ -71,6 +75,7 @@ def test_a_slow_upload_is_not_the_servers_time(texts):
     ours = found["systems"]["ours"]
     assert ours["requests"] == 10 and max(ours["seconds"]) < 0.5
     assert ours["span_seconds"] > 1.5
+    assert ours["cpu_seconds_per_request"] == 0.5
 
 
 def test_the_rate_that_a_system_sustains_is_found(texts, monkeypatch):

@@ -70,6 +70,7 @@ def test_a_linear_time_has_no_quadratic_term():
 def make_system(rate, p99):
     return {
         "requests_per_second": rate, "p50": p99 / 2, "p95": p99, "p99": p99, "errors": 0, "seconds": [p99 / 2, p99],
+        "cpu_seconds_per_request": 0.01,
     }  # fmt: skip
 
 
