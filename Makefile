@@ -55,20 +55,29 @@ format: $(VENV)/.dev ## Format the code and apply lint's safe fixes
 .PHONY: setup
 setup: $(VENV)/.dev ## Set up everything for development, run nothing
 
+# Says what pip is at, one line for each package; where it fails, all that pip said.
+define install
+	@echo "Installing into $(VENV). The first time some hundred megabytes are fetched, which takes minutes:"
+	@{ $(BIN)/python -m pip install -c $(LOCK) -e '$(1)' 2>&1; echo $$? >$(VENV)/pip.status; } | tee $(VENV)/pip.log | \
+	while read -r word name rest; do case $$word in \
+		Collecting) echo "  fetching $$name";; \
+		Building|Installing) echo "  $$word $$name $$rest" | cut -c 1-100;; \
+	esac; done; \
+	if [ "$$(cat $(VENV)/pip.status)" != 0 ]; then cat $(VENV)/pip.log >&2; exit 1; fi
+	@echo "Installed."
+endef
+
 $(VENV)/.runtime: $(BUILD) | $(BIN)/python
-	@echo "Installing into $(VENV): a minute or two the first time"
-	$(BIN)/python -m pip install --quiet -c $(LOCK) -e .
+	$(call install,.)
 	@touch $@
 
 # The development packages are a superset, so their stamp renews the other one too.
 $(VENV)/.dev: $(BUILD) | $(BIN)/python
-	@echo "Installing into $(VENV): a minute or two the first time"
-	$(BIN)/python -m pip install --quiet -c $(LOCK) -e '.[dev]'
+	$(call install,.[dev])
 	@touch $(VENV)/.runtime $@
 
 $(VENV)/.load: $(BUILD) | $(BIN)/python
-	@echo "Installing into $(VENV): a minute or two the first time"
-	$(BIN)/python -m pip install --quiet -c $(LOCK) -e '.[load]'
+	$(call install,.[load])
 	@touch $(VENV)/.runtime $@
 
 # A candidate counts only if it runs: version managers leave commands on the PATH that merely print an error.

@@ -269,7 +269,7 @@ def _placed(
     for number, part in enumerate(done.parts):
         written = part.nth_text(rank)
         pieces = part.pieces if written == part.nth_text(0) else ()  # of other ranks nothing more is known
-        votes += _votes(part, offset, written, pieces, alignments.get(number))
+        votes += _votes(part, offset, written, pieces, alignments.get(number), done.segment.text)
         for span in marked.kept:
             place = _kept_place(span, part, offset, pieces)
             if place is not None:
@@ -289,7 +289,12 @@ def _placed(
 
 
 def _votes(
-    part: Part, offset: int, written: str, pieces: Sequence[Piece], alignment: SegmentAlignment | None
+    part: Part,
+    offset: int,
+    written: str,
+    pieces: Sequence[Piece],
+    alignment: SegmentAlignment | None,
+    source: str,
 ) -> Iterable[Vote]:
     if part.encoding is None and not part.pieces:  # it is the source itself
         for start, end in split_words(written):
@@ -298,7 +303,11 @@ def _votes(
     place = offset
     for piece in pieces:
         end = place + len(piece.text)
-        if piece.span is not None:
+        if piece.span is not None and piece.span.kind == "term":
+            yield from _term_votes(
+                place, piece.text, part.start + piece.span.start, part.start + piece.span.end, source
+            )
+        elif piece.span is not None:
             yield Vote(place, end, part.start + piece.span.start, part.start + piece.span.end)
         elif alignment is not None and part.encoding is not None:
             for link in alignment.token_links:
@@ -306,9 +315,20 @@ def _votes(
                 left = max(start_written, piece.start) - piece.start
                 right = min(end_written, piece.end) - piece.start
                 if left < right:
-                    source = part.encoding.source_spans[link.source]
-                    yield Vote(place + left, min(place + right, end), *source, link.score)
+                    shown = part.encoding.source_spans[link.source]
+                    yield Vote(place + left, min(place + right, end), *shown, link.score)
         place = end
+
+
+def _term_votes(place: int, translation: str, start: int, end: int, source: str) -> Iterable[Vote]:
+    """A glossary says nothing about single words, so those of a term and of its translation are taken in order."""
+    ours = split_words(translation)
+    theirs = split_words(source[start:end])
+    for index, (left, right) in enumerate(ours):
+        first = index * len(theirs) // len(ours)
+        last = max(first, (index + 1) * len(theirs) // len(ours) - 1)
+        for their_start, their_end in theirs[first : last + 1]:
+            yield Vote(place + left, place + right, start + their_start, start + their_end)
 
 
 def _kept_place(span: tuple[int, int], part: Part, offset: int, pieces: Sequence[Piece]) -> tuple[int, int] | None:

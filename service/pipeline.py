@@ -546,6 +546,8 @@ class SegmentWork:
         pieces = _stripped(list(restored.pieces))
         if node.is_fragment:
             pieces = _as_fragment(node.text, pieces)
+        elif pieces and pieces[0].span and pieces[0].span.kind == "term" and _begins_with_capital(node.text):
+            pieces[0] = replace(pieces[0], text=pieces[0].text[0].upper() + pieces[0].text[1:])
         text = "".join(piece.text for piece in pieces)
         if not text or not _keeps(node.root or node, node.text, text):
             return None
@@ -754,6 +756,10 @@ def _stripped(pieces: list[Piece]) -> list[Piece]:
 
 
 _FINAL_MARK = regex.compile(r"\s*[.!?…]+\Z")
+
+
+def _begins_with_capital(text: str) -> bool:
+    return next(filter(str.isalpha, text), "").isupper()
 
 
 def _as_fragment(source: str, pieces: list[Piece]) -> list[Piece]:

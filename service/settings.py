@@ -367,8 +367,10 @@ def _relative_to(folder: Path, value: object) -> object:
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
-    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
-    return f"; did you mean {matches[0]}?" if matches else ""
+    # What all begin with says nothing: GOSSAMER_FOO is not near to GOSSAMER_PORT.
+    by_stem = {each.removeprefix(ENV_PREFIX): each for each in known}
+    matches = difflib.get_close_matches(name.removeprefix(ENV_PREFIX), list(by_stem), n=1, cutoff=0.6)
+    return f"; did you mean {by_stem[matches[0]]}?" if matches else ""
 
 
 def is_loopback(host: str) -> bool:

@@ -30,10 +30,11 @@ def check_inside(body: schemas.TranslateRequest, job: Job, services: Services) -
         InspectionDisabled: Looking inside is turned off.
         InspectionTooLarge: The texts alone have too many tokens.
     """
-    if body.stream or body.format != "text":
-        field, given = ("attention", {}) if body.attention is not None else ("return", "alignment")
-        allowed = "only for texts, and without stream; /v1/attention and /v1/alignment take one text"
-        raise InvalidField(field, given, allowed)
+    wanted, path = ("attention", "/v1/attention") if body.attention is not None else ("alignment", "/v1/alignment")
+    if body.stream:
+        raise InvalidField("stream", True, f"false with {wanted}, which is there when all is written")
+    if body.format != "text":
+        raise InvalidField("format", body.format, f'"text" with {wanted}; {path} takes one text, too')
     for index, text in enumerate(job.texts):
         model = job.model_of(index)
         if isinstance(model, Route):

@@ -207,9 +207,11 @@ class KeptSpan:
         return self.kind in SOFT_KINDS
 
     def stays(self, source: str, target: str) -> bool:
-        """Whether a translation has the span as often as its source; a term of a glossary may come more often."""
-        wanted, found = source.count(self.text), target.count(self.text)
-        return found >= wanted if self.kind == "term" else found == wanted
+        """Whether a translation has the span as often as its source; a term may come more often, or with a capital."""
+        if self.kind == "term":
+            term = self.text.casefold()
+            return target.casefold().count(term) >= source.casefold().count(term)
+        return target.count(self.text) == source.count(self.text)
 
 
 def kept_spans(text: str, is_known: Callable[[str], bool] | None = None) -> tuple[KeptSpan, ...]:

@@ -126,7 +126,8 @@ class Terms:
         starts: list[int] = []
         ends: list[int] = []
         done = 0
-        for start, end, translation in self._found(text, taken):
+        for start, end, found in self._found(text, taken):
+            translation = _as_written(found, text, start, end)
             pieces += [text[done:start], translation]
             starts += [*range(done, start), *[start] * len(translation)]
             ends += [*range(done + 1, start + 1), *[end] * len(translation)]
@@ -157,6 +158,16 @@ class Terms:
                 else:
                     yield start, end, best.translation
             index += longest
+
+
+def _as_written(translation: str, text: str, start: int, end: int) -> str:
+    """A translation in capitals if its term stands there so, with one if the text begins with the term and has one."""
+    term = text[start:end]
+    if term != term.lower() and term == term.upper() and sum(map(str.isalpha, term)) > 1:
+        return translation.upper() if translation == translation.lower() else translation
+    if term[:1].isupper() and not any(map(str.isalnum, text[:start])):
+        return translation[:1].upper() + translation[1:]
+    return translation
 
 
 def _atoms(text: str) -> list[_Atom]:

@@ -309,7 +309,16 @@ def test_kept_spans_of_the_caller_keep_their_places_beside_terms():
 
 def test_nothing_but_terms_needs_no_model():
     outcome, shown = run_with_terms("Web", str.upper, {"web": "toile"})
-    assert (outcome.nth_text(0), shown) == ("toile", [])
+    assert (outcome.nth_text(0), shown) == ("Toile", [])
     (part,) = outcome.parts
     assert (part.start, part.end) == (0, 3)
-    assert [(piece.text, piece.span.start, piece.span.end) for piece in part.pieces] == [("toile", 0, 3)]
+    assert [(piece.text, piece.span.start, piece.span.end) for piece in part.pieces] == [("Toile", 0, 3)]
+
+
+def test_a_term_that_comes_to_the_start_gets_the_capital_of_its_source():
+    work = SegmentWork(Vocabulary(TOKENIZER, "en"), BEAM, max_tokens=200, terms=Terms({"web": "toile"}))
+    for text in ("The web is old.", "the web is old."):
+        work.add(text)
+    hypothesis = Hypothesis((*TOKENIZER.encode("7 est ancienne.", "fr").ids, EOS_ID), "stop")
+    work.take([SequenceResult((hypothesis,), "stop", SequenceTimings(0, 0, 0), 5, 1)] * 2)
+    assert [outcome.nth_text(0) for outcome in work.outcomes()] == ["Toile est ancienne.", "toile est ancienne."]

@@ -41,6 +41,7 @@ def test_every_fault_is_listed_at_once_and_named(tmp_path):
     environ = write(tmp_path, 'prot = 1\nlog_level = "loud"\n') | {
         "GOSSAMER_PORT": "x",
         "GOSSAMER_MAX_TEXT": "1",
+        "GOSSAMER_FOO": "1",
         "GOSSAMER_MAX_ROWS": "0",
     }
     faults = "\n".join(faults_of(environ, host=""))
@@ -55,7 +56,8 @@ def test_every_fault_is_listed_at_once_and_named(tmp_path):
         "--host: ",
     ):
         assert part in faults
-    assert len(faults.splitlines()) == 6
+    assert "GOSSAMER_FOO: there is no such setting" in faults.splitlines()
+    assert len(faults.splitlines()) == 7
 
 
 @pytest.mark.parametrize("content", ["port = ", "port = 'a\n", "\x00"])

@@ -16,9 +16,16 @@ def test_terms_are_found_as_whole_words():
 
 
 def test_small_letters_stand_for_capitals_too_but_not_the_other_way_round():
-    assert replaced("Web WEB web", {"web": "toile"}) == "toile toile toile"
+    assert replaced("Web WEB web", {"web": "toile"}) == "Toile TOILE toile"
     assert replaced("Apple apple APPLE", {"Apple": "Apple Inc."}) == "Apple Inc. apple APPLE"
     assert replaced("US us", {"US": "États-Unis", "us": "nous"}) == "États-Unis nous"
+
+
+def test_a_term_in_capitals_stays_so_and_one_at_the_start_has_its_capital():
+    entries = {"train station": "gare routière", "iphone": "iPhone"}
+    assert replaced("Train Station, Train Station", entries) == "Gare routière, gare routière"
+    assert replaced('"Train station!"', entries) == '"Gare routière!"'
+    assert replaced("THE TRAIN STATION, IPHONE", entries) == "THE GARE ROUTIÈRE, iPhone"
 
 
 def test_the_longest_term_counts():
@@ -60,7 +67,7 @@ def test_the_text_is_its_old_parts_and_the_translations(words, entries):
     done, rebuilt = 0, ""
     for start, end in found.kept:
         source = found.source_span(start, end)
-        assert found.text[start:end] in entries.values()
+        assert found.text[start:end].casefold() in {entry.casefold() for entry in entries.values()}
         rebuilt += found.text[done:start] + text[slice(*source)]
         done = end
     assert rebuilt + found.text[done:] == text

@@ -147,7 +147,7 @@ def test_terms_are_forced_between_tags_too(client):
     # A term with a tag in it is one all the same.
     text = texts_with(client, "<p>The <b>red</b> car.</p>", tag_handling="html", glossary_id=glossary)
     assert text.replace("<b>", "").replace("</b>", "") == "<p>THE auto.</p>"
-    assert texts_with(client, "<p>Red car</p>", tag_handling="html", glossary_id=glossary) == "<p>auto</p>"
+    assert texts_with(client, "<p>Red car</p>", tag_handling="html", glossary_id=glossary) == "<p>Auto</p>"
 
 
 def test_the_kind_of_model_chooses_the_search_and_is_named(client, engine):

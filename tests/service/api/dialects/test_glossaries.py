@@ -101,7 +101,7 @@ def test_terms_are_forced_and_the_rest_is_translated(client):
     glossary = make(client).json()["glossary_id"]
     text = translate(client, "The web is made of spider silk. Webs and web.org stay.", glossary_id=glossary)
     assert text == "THE toile IS MADE OF soie d'araignée. WEBS AND web.org STAY."
-    assert translate(client, "Web", glossary_id=glossary) == "toile"
+    assert translate(client, "Web", glossary_id=glossary) == "Toile"
     assert translate(client, "The web.") == "THE WEB."
 
 
@@ -122,8 +122,8 @@ def test_terms_are_forced_in_documents_too(client):
 
 def test_of_several_glossaries_the_first_counts(client):
     one, two = (make(client, entries).json()["glossary_id"] for entries in ("web\ttoile", "web\tréseau\nsilk\tsoie"))
-    assert translate(client, "Web silk.", glossary_ids=[one, two]) == "toile soie."
-    assert translate(client, "Web silk.", glossary_ids=[two, one]) == "réseau soie."
+    assert translate(client, "Web silk.", glossary_ids=[one, two]) == "Toile soie."
+    assert translate(client, "Web silk.", glossary_ids=[two, one]) == "Réseau soie."
 
 
 def test_a_glossary_that_does_not_fit_is_refused(client):
