@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
 import orjson
@@ -26,7 +26,7 @@ from service.engine.interface import ModelInfo
 from service.inspection.errors import TooLarge
 from service.inspection.inspector import StationWish
 from service.inspection.maps import MEDIA_TYPES, Format
-from service.inspection.pairs import Ask
+from service.inspection.pairs import Ask, Found
 from service.inspection.pictures import Look
 
 router = APIRouter(route_class=JsonRoute, tags=["inspection"])
@@ -113,20 +113,14 @@ async def attention(
             segment=body.segments[0] if body.segments else 0,
         )
         return await _heatmap(picture, format_, request, services)
-    tag = _tag(request, body, ask, services, format_)
-    if _is_known(request, tag):
-        return _not_modified(tag)
 
     async def work() -> bytes:
-        if body.segments is None and not ask.is_whole:
-            services.inspector.check_length(ask)
-        found = await services.inspector.find(ask)
+        found = await _found(ask, services, is_all=body.segments is None)
         return await services.inspector.maps(
             found, options, format_, lambda done: answers.attention(found, body, done, format_)
         )
 
-    content = await _fitting(while_connected(request, work()), body)
-    return _answer(content, MEDIA_TYPES[format_], tag)
+    return await _answered(request, body, _tag(request, body, ask, services, format_), work, MEDIA_TYPES[format_])
 
 
 @router.post(
@@ -163,22 +157,18 @@ async def _heatmap(body: schemas.HeatmapRequest, format_: Format, request: Reque
     if len(body.kinds) != 1:
         raise InvalidField("kinds", body.kinds, "one kind in a picture: encoder, decoder or cross")
     ask = await _ask(body, request, services)
-    tag = _tag(request, body, ask, services, format_)
-    if _is_known(request, tag):
-        return _not_modified(tag)
     look = Look(body.cmap, body.theme, body.scale, body.cell)
 
     async def work() -> bytes:
-        found = await services.inspector.find(ask)
+        found = await _found(ask, services, is_all=False)
         pair = found.pair(body.segment)
         return await services.inspector.maps(
             found, body.options([pair.index]), format_, lambda done: answers.picture(found, body, done, look, format_)
         )
 
-    content = await _fitting(while_connected(request, work()), body)
-    response = _answer(content, MEDIA_TYPES[format_], tag)
-    response.headers["Content-Security-Policy"] = _PICTURE_POLICY
-    return response
+    tag = _tag(request, body, ask, services, format_)
+    headers = {"Content-Security-Policy": _PICTURE_POLICY}
+    return await _answered(request, body, tag, work, MEDIA_TYPES[format_], headers)
 
 
 # --- alignment --------------------------------------------------------------------------------------------------------
@@ -197,20 +187,14 @@ async def alignment(
     """Word pairs by cross-attention, with scores, places, and the words that have no partner."""
     ask = await _ask(body, request, services)
     recipe = _recipe(body, ask, services)
-    tag = _tag(request, body, ask, services, "json")
-    if _is_known(request, tag):
-        return _not_modified(tag)
 
     async def work() -> bytes:
-        if body.segments is None and not ask.is_whole:
-            services.inspector.check_length(ask)
-        found = await services.inspector.find(ask)
+        found = await _found(ask, services, is_all=body.segments is None)
         return await services.inspector.align(
             found, body.segments, recipe, lambda done: answers.alignment(found, done, recipe)
         )
 
-    content = await _fitting(while_connected(request, work()), body)
-    return _answer(content, "application/json", tag)
+    return await _answered(request, body, _tag(request, body, ask, services, "json"), work)
 
 
 def _recipe(body: schemas.AlignmentRequest, ask: Ask, services: Services) -> dict[str, Any]:
@@ -255,8 +239,6 @@ async def trace(
     # What was measured is another time every time.
     is_timed = not {"route", "cost"}.isdisjoint(body.stations)
     tag = None if is_timed else _tag(request, body, ask, services, format_)
-    if _is_known(request, tag):
-        return _not_modified(tag)
     wish = StationWish(
         stations=tuple(body.stations),
         segment=body.segment,
@@ -270,9 +252,7 @@ async def trace(
     )
 
     async def work() -> bytes:
-        if not ask.is_whole:
-            services.inspector.check_length(ask)
-        found = await services.inspector.find(ask)
+        found = await _found(ask, services, is_all=True)
         selected = services.inspector.selected(found, wish)
         tokenizer = services.inspector.tokenizer(ask.model)
 
@@ -285,12 +265,9 @@ async def trace(
 
         return await services.inspector.stations(found, wish, render)
 
-    content = await _fitting(while_connected(request, work()), body)
     media_type = {"json": "application/json", "npz": NPZ, "safetensors": MEDIA_TYPES["safetensors"]}[format_]
-    response = _answer(content, media_type, tag)
-    if format_ == "npz":
-        response.headers["Content-Disposition"] = f'attachment; filename="{body.stations[0]}.npz"'
-    return response
+    headers = {"Content-Disposition": f'attachment; filename="{body.stations[0]}.npz"'} if format_ == "npz" else {}
+    return await _answered(request, body, tag, work, media_type, headers)
 
 
 # --- scores and candidates --------------------------------------------------------------------------------------------
@@ -310,17 +287,13 @@ async def score(
     if body.target_text is None and body.target_ids is None:
         raise InvalidField("target_text", None, "a translation, here or in target_ids")
     ask = await _ask(body, request, services)
-    tag = _tag(request, body, ask, services, "json")
-    if _is_known(request, tag):
-        return _not_modified(tag)
 
     async def work() -> bytes:
-        found = await services.inspector.find(ask)
+        found = await _found(ask, services, is_all=False)
         result = await services.inspector.score(found, body.label_smoothing)
         return orjson.dumps(answers.score(found, result, body.label_smoothing))
 
-    content = await _fitting(while_connected(request, work()), body)
-    return _answer(content, "application/json", tag)
+    return await _answered(request, body, _tag(request, body, ask, services, "json"), work)
 
 
 @router.post(
@@ -335,9 +308,6 @@ async def next_token(
 ) -> Response:
     """The most probable tokens after what has been written, before and after what a search does to them."""
     ask = await _ask(body, request, services)
-    tag = _tag(request, body, ask, services, "json")
-    if _is_known(request, tag):
-        return _not_modified(tag)
     options = {
         "k": body.num_candidates,
         "temperature": body.temperature,
@@ -350,8 +320,7 @@ async def next_token(
         tokenizer = services.inspector.tokenizer(ask.model)
         return orjson.dumps(answers.candidates(found, result, texts, tokenizer))
 
-    content = await _fitting(while_connected(request, work()), body)
-    return _answer(content, "application/json", tag)
+    return await _answered(request, body, _tag(request, body, ask, services, "json"), work)
 
 
 # --- what they share --------------------------------------------------------------------------------------------------
@@ -466,18 +435,31 @@ def _is_known(request: Request, tag: str | None) -> bool:
     return tag is not None and tag in [part.strip().removeprefix("W/") for part in given.split(",")]
 
 
-def _not_modified(tag: str | None) -> Response:
-    return Response(status_code=304, headers={"ETag": tag or "", "Vary": "Accept"})
+async def _found(ask: Ask, services: Services, *, is_all: bool) -> Found:
+    """The text with its translation; where all of a text is looked at, one that is too long is not translated first."""
+    if is_all and not ask.is_whole:
+        services.inspector.check_length(ask)
+    return await services.inspector.find(ask)
 
 
-def _answer(content: bytes, media_type: str, tag: str | None) -> Response:
-    headers = {"Vary": "Accept"} | ({"ETag": tag} if tag else {})
-    return Response(content, media_type=media_type, headers=headers)
+async def _answered(
+    request: Request,
+    body: schemas.TextRequest,
+    tag: str | None,
+    work: Callable[[], Awaitable[bytes]],
+    media_type: str = "application/json",
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """Nothing new for who has the answer; else what `work` makes, unless the client leaves.
 
-
-async def _fitting(work: Awaitable[T], body: schemas.TextRequest) -> T:
-    """Awaits `work`; what is too large is refused with a request of the same kind that fits."""
+    Raises:
+        InspectionTooLarge: With a request of the same kind that fits.
+    """
+    general = {"Vary": "Accept"} | ({"ETag": tag} if tag else {})
+    if _is_known(request, tag):
+        return Response(status_code=304, headers=general)
     try:
-        return await work
+        content = await while_connected(request, work())
     except TooLarge as error:
         raise InspectionTooLarge(error, body.model_dump(mode="json", exclude_unset=True)) from error
+    return Response(content, media_type=media_type, headers={**general, **(headers or {})})

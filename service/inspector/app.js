@@ -567,7 +567,7 @@ function drawMap(now) {
   if (!mapBox.contains(heatmap.frame)) {
     mapBox.replaceChildren(
       h("h3", { text: "The map" }), h("p", { class: "caption", id: "map-title" }), h("div", { class: "controls", id: "map-controls" }), heatmap.frame,
-      h("div", { id: "map-legend" }), h("p", { class: "cell", id: "cell" }), h("div", { class: "save", id: "save" }));
+      h("div", { id: "map-legend" }), h("p", { class: "honesty", text: document.querySelector(".honesty").textContent }), h("p", { class: "cell", id: "cell" }), h("div", { class: "save", id: "save" }));
     saveButtons();
   }
   const second = state.difference && other?.has(state.kind) ? viewOf(other).map : null;

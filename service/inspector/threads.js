@@ -8,6 +8,7 @@ const LEVELS = 24;
 const LEAST = 0.008;
 const LEAST_IN_CROWD = 0.025;
 const SETTLE_MS = 150;
+const UPRIGHT_BELOW = 560; // narrower than this, lines of words would break and threads cross them: two columns instead
 
 export class Threads {
   /** @param events {hover(side, index | null), pick(side, index)}; side is "query" or "key" */
@@ -123,12 +124,12 @@ export class Threads {
     line.addEventListener("keydown", (event) => {
       const words = [...line.querySelectorAll(".word")];
       const at = words.indexOf(event.target);
-      const forward = line.dir === "rtl" ? "ArrowLeft" : "ArrowRight";
-      const back = line.dir === "rtl" ? "ArrowRight" : "ArrowLeft";
-      const to = { [forward]: at + 1, [back]: at - 1, Home: 0, End: words.length - 1 }[event.key];
+      const along = this.isUpright ? ["ArrowUp", "ArrowDown"] : line.dir === "rtl" ? ["ArrowRight", "ArrowLeft"] : ["ArrowLeft", "ArrowRight"];
+      const across = this.isUpright ? ["ArrowLeft", "ArrowRight"] : ["ArrowUp", "ArrowDown"];
+      const to = { [along[1]]: at + 1, [along[0]]: at - 1, Home: 0, End: words.length - 1 }[event.key];
       let next = words[to];
-      if (this.keyLine !== this.queryLine && (event.key === "ArrowDown" || event.key === "ArrowUp")) {
-        next = (event.key === "ArrowDown" ? this.queryLine : this.keyLine).querySelector('.word[tabindex="0"]');
+      if (this.keyLine !== this.queryLine && across.includes(event.key)) {
+        next = (event.key === across[1] ? this.queryLine : this.keyLine).querySelector('.word[tabindex="0"]');
       }
       if (next && at >= 0) {
         event.preventDefault();
@@ -149,10 +150,12 @@ export class Threads {
 
   /** Where every word is, once per layout. */
   measure() {
+    this.isUpright = this.root.clientWidth < UPRIGHT_BELOW;
+    this.root.classList.toggle("upright", this.isUpright);
     const origin = this.root.getBoundingClientRect();
     const boxes = (line) => {
       const isBelow = line.classList.contains("queries");
-      const slot = Number.parseFloat(getComputedStyle(line.querySelector(".word"))[isBelow ? "paddingTop" : "paddingBottom"]);
+      const slot = this.isUpright ? 0 : Number.parseFloat(getComputedStyle(line.querySelector(".word"))[isBelow ? "paddingTop" : "paddingBottom"]);
       return [...line.querySelectorAll(".word")].map((node) => {
         const box = node.getBoundingClientRect();
         const [top, bottom] = [box.top - origin.top, box.bottom - origin.top];
@@ -161,6 +164,8 @@ export class Threads {
     };
     this.queryBoxes = boxes(this.queryLine);
     this.keyBoxes = this.keyLine === this.queryLine ? this.queryBoxes : boxes(this.keyLine);
+    // Threads to the first of several lines pass behind the words of the others.
+    this.root.classList.toggle("wrapped", !this.isUpright && [this.queryBoxes, this.keyBoxes].some((all) => all.at(-1).outerTop - all[0].outerTop > 8));
     this.size = { width: this.root.clientWidth, height: this.root.scrollHeight };
     this.baseContext = sized(this.base, this.size.width, this.size.height);
     this.overContext = sized(this.over, this.size.width, this.size.height);
@@ -239,6 +244,10 @@ export class Threads {
     if (!from || !to) {
       return;
     }
+    if (this.isUpright) {
+      this.#uprightThread(context, from, to, q, k);
+      return;
+    }
     const { width } = this.size;
     const spread = (box, other) => box.x + (other.x / width - 0.5) * Math.min(box.width, 90) * 0.7;
     if (this.view.kind === "cross") {
@@ -275,6 +284,32 @@ export class Threads {
     if (isBack ? !sameLine : sameLine) {
       context.lineTo(x2, y2 - stub);
     }
+  }
+
+  /** Across from column to column; within one to the left for what came before, to the right for what comes after. */
+  #uprightThread(context, from, to, q, k) {
+    const middle = (box) => (box.outerTop + box.outerBottom) / 2;
+    const edge = (box, side) => box.x + side * (box.width / 2 + 5);
+    const spread = (box, other) => middle(box) + (middle(other) / this.size.height - 0.5) * (box.outerBottom - box.outerTop) * 0.5;
+    if (this.view.kind === "cross") {
+      const [x1, x2, y1, y2] = [edge(from, -1), edge(to, 1), spread(from, to), spread(to, from)];
+      const bend = (x1 - x2) * 0.5;
+      context.moveTo(x1, y1);
+      context.bezierCurveTo(x1 - bend, y1, x2 + bend, y2, x2, y2);
+      return;
+    }
+    const side = k <= q ? -1 : 1;
+    const [x1, x2, y1, y2] = [edge(from, side), edge(to, side), middle(from), middle(to)];
+    if (q === k) {
+      context.moveTo(x1, y1);
+      context.arc(x1 - 4, y1, 4, 0, 2 * Math.PI);
+      return;
+    }
+    const outer = side * Math.max(side * x1, side * x2);
+    const room = (side < 0 ? outer : this.size.width - outer) - 4;
+    const reach = outer + side * Math.min(12 + Math.abs(y2 - y1) * 0.6, room * 1.3);
+    context.moveTo(x1, y1);
+    context.bezierCurveTo(reach, y1, reach, y2, x2, y2);
   }
 
   /** How high an arc may be: to the edge of the picture from its first or last line, else to the next line. */

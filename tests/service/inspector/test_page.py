@@ -56,8 +56,8 @@ def test_a_newcomer_sees_the_sentence_of_the_seeds_and_its_translation(shared, m
     assert page.input_value("#text") == SENTENCE
     assert page.text_content("#output") == maps["translation"]
     assert page.text_content("#station h2") == "1 The route"
-    assert page.is_visible(".honesty")
-    assert "they are not the reason" in page.text_content(".honesty")
+    assert page.locator(".honesty:visible").count() == 1
+    assert "they are not the reason" in page.text_content(".honesty:visible")
     words = page.locator(".words.keys .word:not(.special) .t").all_text_contents()
     assert "".join(words) == SENTENCE.replace(" ", "")
     shared.shot("first-1440-light")
@@ -667,6 +667,18 @@ def test_no_width_scrolls_sideways(visit, width, height):
         one.go(s=5, q=4)
         row, web = (page.locator(selector).bounding_box()["y"] for selector in ("#row", "#web"))
         assert row < web  # on a phone the row comes first
+        edges = """which => [...document.querySelectorAll(`#web .${which} .word .t`)].map(word => {
+            const { left, right, top } = word.getBoundingClientRect();
+            return [left, right, top];
+        })"""
+        keys, queries = (page.evaluate(edges, which) for which in ("keys", "queries"))
+        assert max(right for _, right, _ in keys) + 40 < min(left for left, _, _ in queries)  # threads pass between
+        for words in (keys, queries):
+            tops = [top for _, _, top in words]
+            assert all(later - top >= 16 for top, later in zip(tops, tops[1:], strict=False))  # a line for each
+        honest = page.locator(".honesty:visible").last.bounding_box()["y"]
+        page.evaluate("scrollBy(0, 50)")
+        assert page.locator(".honesty:visible").last.bounding_box()["y"] == honest - 50  # it covers nothing
     if width == 1440:
         one.go(t=LONG, y=LONG_FRENCH, s=5)
         one.shot("long-1440-light", full=True)
