@@ -51,7 +51,8 @@ export class Heatmap {
     const room = this.width || 600;
     let left = longest(queries) + 12;
     const cellLimit = map.keys <= NUMBERS_UP_TO ? 44 : 28;
-    let cell = Math.floor(Math.min(cellLimit, (room - left - 4) / map.keys));
+    const tall = Math.max(16, (0.8 * innerHeight - 130) / map.queries); // all rows in sight, where they are not too many
+    let cell = Math.floor(Math.min(cellLimit, tall, (room - left - 4) / map.keys));
     if (cell < 4) {
       cell = 4;
     }
