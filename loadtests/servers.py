@@ -32,6 +32,9 @@ class ServerProcess:
         command: Sequence[str],
         environment: Mapping[str, str] | None = None,
         ready_path: str = "/readyz",
+        *,
+        port: int | None = None,
+        log: IO[bytes] | None = None,
     ) -> None:
         """Start it, and wait for nothing.
 
@@ -40,14 +43,16 @@ class ServerProcess:
             command: `{port}` stands for the port.
             environment: Besides what this process has, `GOSSAMER_*` left out: a test means what it says.
             ready_path: Answers 200 when it is ready.
+            port: Default: a free one.
+            log: Where it writes, if that is not to be read.
         """
-        self.name, self.port, self.ready_path = name, free_port(), ready_path
+        self.name, self.port, self.ready_path = name, port or free_port(), ready_path
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("GOSSAMER_")}
         self._log: IO[bytes] = tempfile.TemporaryFile()
         self._process = subprocess.Popen(
             [part.format(port=self.port) for part in command],
             env={**inherited, **(environment or {})},
-            stdout=self._log,
+            stdout=log or self._log,
             stderr=subprocess.STDOUT,
         )
         self.client = Client("127.0.0.1", self.port)
@@ -65,6 +70,11 @@ class ServerProcess:
             if self._process.poll() is not None or time.monotonic() > deadline:
                 raise ServerFailed(f"{self.name} did not get ready:\n{self.log_end()}")
             await asyncio.sleep(0.1)
+
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self._process.pid
 
     def peak_memory_bytes(self) -> int | None:
         """The most memory that the process has held so far; None where the system does not say."""
@@ -84,8 +94,8 @@ class ServerProcess:
         written = os.pread(self._log.fileno(), 1_000_000, 0)  # the process shares the file's place: do not move it
         return b"\n".join(written.splitlines()[-20:]).decode(errors="replace")
 
-    def stop(self) -> None:
-        """SIGTERM, and SIGKILL if that is not enough."""
+    def stop(self) -> int:
+        """SIGTERM, and SIGKILL if that is not enough; gives the exit status."""
         self._process.terminate()
         try:
             self._process.wait(_STOP_SECONDS)
@@ -93,6 +103,7 @@ class ServerProcess:
             self._process.kill()
             self._process.wait()
         self._log.close()
+        return self._process.returncode
 
 
 def gossamer_server(
@@ -101,13 +112,18 @@ def gossamer_server(
     name: str = "gossamer",
     *,
     untrained: bool = False,
+    module: str = "service",
+    port: int | None = None,
+    log: IO[bytes] | None = None,
 ) -> ServerProcess:
     """The real server, as `gossamer serve` starts it, from this checkout; `untrained` is for random weights."""
-    command = [sys.executable, "-m", "loadtests.untrained" if untrained else "service", "serve", "--port", "{port}"]
+    command = [sys.executable, "-m", "loadtests.untrained" if untrained else module, "serve", "--port", "{port}"]
     return ServerProcess(
         name,
         command + (["--model", str(model)] if model else []),
         {"GOSSAMER_LOG_LEVEL": "warning", **(environment or {})},
+        port=port,
+        log=log,
     )
 
 

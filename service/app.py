@@ -9,6 +9,7 @@ import asyncio
 import functools
 import importlib.metadata
 import logging
+import math
 import platform
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -126,7 +127,7 @@ def create_app(
     if tracing is not None:
         engine = tracing.follow(engine)
     metrics.watch(engine)
-    translator = _translator(engine, tokenizers or {}, settings, metrics.count_outcome)
+    translator = _translator(engine, tokenizers or {}, settings, metrics.count_outcome, settings.max_wait_seconds)
     has_replayer = own_engine or replayer is not None
     documents = MarkupTranslator(translator, inspection if has_replayer else None)
     inspector = Inspector(
@@ -318,8 +319,15 @@ def _translator(
     tokenizers: Mapping[str, TextTokenizer],
     settings: Settings,
     on_outcome: Callable[[str, SegmentOutcome], None] | None = None,
+    max_wait_seconds: float = math.inf,
 ) -> Translator:
-    return Translator(engine, tokenizers, max_segment_tokens=settings.max_segment_tokens, on_outcome=on_outcome)
+    return Translator(
+        engine,
+        tokenizers,
+        max_segment_tokens=settings.max_segment_tokens,
+        max_wait_seconds=max_wait_seconds,
+        on_outcome=on_outcome,
+    )
 
 
 def _threads_of_container() -> int | None:

@@ -134,7 +134,7 @@ def serve(
             typer.echo(f"The settings can be used. Models: {names}")
             return
         configure_logging(settings.log_level, settings.log_format)
-        went_well = run(settings, announce=typer.echo)
+        went_well = run(settings, announce=_say)
     except (SettingsError, ListenError) as error:
         _fail(str(error), EXIT_USAGE)
     if not went_well:
@@ -482,6 +482,14 @@ def evaluate(
         _fail_without_package(error)
     except (ValueError, OSError) as error:
         _fail(str(error), EXIT_USAGE)
+
+
+def _say(message: str) -> None:
+    """To standard output, if that can be written: a full disk must not end a server."""
+    try:
+        typer.echo(message)
+    except OSError:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # what it still holds would be an error at the exit
 
 
 def _fail(message: str, code: int) -> NoReturn:

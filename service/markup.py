@@ -129,6 +129,7 @@ class MarkupTranslator:
         Raises:
             EngineError: As `Translator.translate`.
         """
+        self._translator.check_wait(job.texts)
         parts = part_by_model(job)
         results = await run_together(
             self._translate_part(part, [markups[index] for index in indices]) for part, indices in parts

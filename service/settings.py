@@ -139,6 +139,12 @@ class Settings(BaseSettings):
     max_waiting_tokens: int = Field(
         _ENGINE.max_waiting_tokens, ge=1, description="Source tokens that may wait; beyond, requests are refused."
     )
+    max_wait_seconds: float = Field(
+        3.0,
+        gt=0,
+        le=86_400,
+        description="What would wait about this long until all of it has been started is refused.",
+    )
     max_encode_tokens_per_step: int = Field(
         _ENGINE.max_encode_tokens_per_step, ge=1, description="Source tokens encoded between two decode steps."
     )

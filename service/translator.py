@@ -26,7 +26,7 @@ from model.decoding import DecodingOptions, Hypothesis
 from model.marian_tokenizer import MarianTokenizer
 from model.normalizer import NormalizedText
 from model.tokenizer import DecodeStream, Encoding, TextTokenizer
-from service.engine.errors import DeadlineExceeded, EngineError, EngineStopping, UnknownModel
+from service.engine.errors import DeadlineExceeded, EngineError, EngineStopping, UnknownModel, WaitTooLong
 from service.engine.interface import Engine, ModelInfo
 from service.engine.request import (
     EngineEvent,
@@ -35,6 +35,7 @@ from service.engine.request import (
     RequestResult,
     TokensEvent,
 )
+from service.engine.work import current_work
 from service.pipeline import Outcome, Part, SegmentWork, Vocabulary, WarningCode
 from service.routing import Route, UnknownLanguagePair, by_target, find_model, routes, speaking
 from service.spans import span
@@ -50,6 +51,9 @@ _LONG_TEXT_CHARACTERS = 2_000
 
 _MANY_SEQUENCES = 100
 """Likewise what comes back of more."""
+
+_BYTES_PER_TOKEN = 3.5
+"""About, of UTF-8: English with the bundled model has 3.5 characters in a token, Chinese about one of three bytes."""
 
 _DEADLINE_GRACE_SECONDS = 1.0
 """How much longer than its deadline a request waits for an engine that does not answer."""
@@ -348,6 +352,7 @@ class Translator:
         tokenizers: Mapping[str, TextTokenizer],
         *,
         max_segment_tokens: int,
+        max_wait_seconds: float = math.inf,
         on_outcome: Callable[[str, Outcome], None] | None = None,
     ) -> None:
         """Joins an engine with the tokenizers of its models.
@@ -356,11 +361,13 @@ class Translator:
             engine: May be started later.
             tokenizers: By the name of the model.
             max_segment_tokens: The longest segment shown to a model whole, end of sentence included.
+            max_wait_seconds: What would wait longer for the engine is refused, before anything is done for it.
             on_outcome: Told of each segment that a model translated, with the model's name.
         """
         self._engine = engine
         self._tokenizers = dict(tokenizers)
         self._max_segment_tokens = max_segment_tokens
+        self._max_wait_seconds = max_wait_seconds
         self._on_outcome = on_outcome
         self._by_target: dict[tuple[str, str], TextTokenizer] = {}
         self._vocabularies: dict[tuple[str, str], Vocabulary] = {}
@@ -451,6 +458,7 @@ class Translator:
             UnknownSourceLanguage: Names every text whose language cannot be told, or not be translated.
             UnknownModel, UnknownLanguagePair, EngineStopping: As `find_model`.
         """
+        self.check_wait(texts)
         detections = await self.detect(texts, model=model, target=target)
         languages = self.source_languages(model=model, target=target)
         unknown = {index: found for index, found in enumerate(detections) if not found.is_known and found.looks_like}
@@ -528,6 +536,7 @@ class Translator:
             reason = f'no model alone translates "{language}" to "{target}"; only plain text goes via another language'
             readable = speaking(by_target(self._models()), "source", language)
             raise UnknownLanguagePair("target", target, reason, sorted({info.target_language for info in readable}))
+        self.check_wait(source.text for source in sources)
         work = self._work(job)
 
         def add_all() -> None:
@@ -611,7 +620,22 @@ class Translator:
             raise EngineStopping(self._engine.not_ready_reason or "no model is loaded")
         return models
 
+    def check_wait(self, texts: Iterable[str]) -> None:
+        """Refuses what would wait too long, by the length of its texts: to take them apart first would cost more.
+
+        Raises:
+            WaitTooLong: With a guess of when to try again. Never for what goes on with work that has begun.
+        """
+        work = current_work.get()
+        if self._max_wait_seconds == math.inf or (work is not None and work.has_begun):
+            return
+        stats = self._engine.stats()
+        wait = stats.wait_seconds(sum(len(text.encode()) for text in texts) / _BYTES_PER_TOKEN)
+        if wait > self._max_wait_seconds:
+            raise WaitTooLong(wait, self._max_wait_seconds, stats.waiting_tokens, stats.max_waiting_tokens)
+
     async def _plan(self, job: Job) -> _Plan:
+        self.check_wait(job.texts)
         with span("tokenize"):
             if sum(map(len, job.texts)) > _LONG_TEXT_CHARACTERS:
                 return await asyncio.to_thread(self._plan_now, job)

@@ -186,6 +186,7 @@ class AsyncEngine:
         handle = _Handle(request.request_id, next(self._tickets))
         self._core.submit(request, handle.ticket, wants_events, is_begun=is_begun)
         if work is not None and work.is_open and not is_begun:
+            work.has_begun = True
             self._begun.add(work)
             work.when_ended(self._forget)
         self._handles[handle.ticket] = handle

@@ -102,6 +102,7 @@ class _Submit:
     ticket: int
     wants_events: bool
     submitted_at: float
+    is_begun: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +158,10 @@ class EngineCore:
         step ended: with the first token, for a step decodes what it has encoded."""
         self._recent_tokens = 0.0
         self._recent_seconds = 0.0
+        self._queued_since = math.inf
+        """Since when some have been waiting without a break."""
+        self._busy_since = math.nan
+        """When the last step ended; NaN after a pause. What is between two steps is part of the speed, too."""
         self._has_listener = True
         self.stats = EngineStats(
             max_rows=limits.max_rows,
@@ -198,7 +203,7 @@ class EngineCore:
             # Tokens move from commands to scheduler under this lock, so that each counts once.
             if not is_begun:
                 scheduler.check_room(num_tokens, self._retry_after_seconds(scheduler), self._command_tokens)
-            self._commands.append(_Submit(request, ticket, wants_events, self._clock()))
+            self._commands.append(_Submit(request, ticket, wants_events, self._clock(), is_begun))
             self._command_tokens += num_tokens
             self._wake.notify()
 
@@ -243,6 +248,8 @@ class EngineCore:
         """Waits until there is something to do, and carries out commands; False when it is time to end."""
         if scheduler.is_idle:
             scheduler.check_integrity()
+            self._queued_since = math.inf
+            self._busy_since = math.nan
             self.stats = self._snapshot(scheduler, StepResult(), 0)
         messages: list[Message] = []
         with self._wake:
@@ -275,10 +282,15 @@ class EngineCore:
         if scheduler.running_sequences == 0 and not output.departed:
             return  # All that waited has expired.
         started_at = self._clock()
+        self._queued_since = min(self._queued_since, started_at) if scheduler.waiting_sequences else math.inf
+        num_new_tokens = self._count_new(scheduler, output)
         result = runner.execute(output)
         messages = self._finish(scheduler, output, result, started_at)
         num_source_tokens = waiting_tokens - scheduler.waiting_tokens
-        self._measure_speed(num_source_tokens, self._clock() - started_at)
+        ended_at = self._clock()
+        seconds = ended_at - (started_at if math.isnan(self._busy_since) else self._busy_since)
+        self._measure_speed(num_new_tokens, seconds)
+        self._busy_since = ended_at
         self.stats = self._snapshot(scheduler, result, num_source_tokens)
         num_encoded, num_padding = output.num_encoded_tokens
         messages.append(
@@ -386,8 +398,18 @@ class EngineCore:
             self._has_listener = False
             logger.warning("the event loop was closed before the engine was stopped; the engine ends")
 
-    def _measure_speed(self, num_source_tokens: int, seconds: float) -> None:
-        self._recent_tokens = SPEED_MEMORY * self._recent_tokens + num_source_tokens
+    def _count_new(self, scheduler: Scheduler, output: SchedulerOutput) -> int:
+        """Source tokens that are started for the first time: what is tried again is part of what they cost."""
+        num_tokens = 0
+        for group in output.groups:
+            for newcomer in group.newcomers:
+                owner = scheduler.owner(newcomer.sequence_id)
+                if owner is not None and not self._tracked[owner[0]].command.is_begun:
+                    num_tokens += len(newcomer.source_ids)
+        return num_tokens
+
+    def _measure_speed(self, num_new_tokens: int, seconds: float) -> None:
+        self._recent_tokens = SPEED_MEMORY * self._recent_tokens + num_new_tokens
         self._recent_seconds = SPEED_MEMORY * self._recent_seconds + seconds
 
     def _retry_after_seconds(self, scheduler: Scheduler) -> float:
@@ -417,6 +439,9 @@ class EngineCore:
             target_tokens_total=before.target_tokens_total + result.num_rows,
             encode_seconds_total=before.encode_seconds_total + result.total_encode_seconds,
             decode_seconds_total=before.decode_seconds_total + result.decode_seconds,
+            line_requests=scheduler.line_requests,
+            queued_seconds=max(0.0, self._clock() - self._queued_since),
+            start_tokens_per_second=self._recent_tokens / self._recent_seconds if self._recent_seconds else 0.0,
             gpu_memory_used_bytes=result.gpu_memory_used_bytes or before.gpu_memory_used_bytes,
             gpu_memory_total_bytes=result.gpu_memory_total_bytes or before.gpu_memory_total_bytes,
         )
@@ -431,6 +456,8 @@ def _nothing_held(stats: EngineStats) -> EngineStats:
         running_sequences=0,
         waiting_sequences=0,
         waiting_tokens=0,
+        line_requests=0,
+        queued_seconds=0.0,
         batch_rows=0,
         reserved_rows=0,
         kv_cache_used_bytes=0,

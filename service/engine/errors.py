@@ -3,6 +3,7 @@
 EngineError
 ├── RequestRejected              refused before any of its work was queued; the engine is well
 │   ├── QueueFull                try again later
+│   │   └── WaitTooLong          likewise: there is room, but it would take too long
 │   ├── RequestTooLarge          more source tokens at once than the queue ever takes
 │   ├── SourceTooLong            one source is longer than the limit
 │   ├── SequenceTooLarge         source, target and beam together would never fit the cache or the batch
@@ -19,6 +20,7 @@ EngineError
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 
@@ -47,6 +49,26 @@ class QueueFull(RequestRejected):
         self.waiting_tokens = waiting_tokens
         self.max_waiting_tokens = max_waiting_tokens
         self.retry_after_seconds = retry_after_seconds
+
+
+class WaitTooLong(QueueFull):
+    """There is room to wait in, but not in useful time.
+
+    Attributes:
+        wait_seconds: How long it would wait.
+        max_wait_seconds: The most it may.
+    """
+
+    def __init__(
+        self, wait_seconds: float, max_wait_seconds: float, waiting_tokens: int, max_waiting_tokens: int
+    ) -> None:
+        super().__init__(waiting_tokens, max_waiting_tokens, max(1.0, math.ceil(wait_seconds / 2)))
+        self.args = (
+            f"the server is busy: this would wait about {wait_seconds:.0f} s, and at most {max_wait_seconds:g} s are "
+            f"allowed; try again in {self.retry_after_seconds:.0f} s",
+        )
+        self.wait_seconds = wait_seconds
+        self.max_wait_seconds = max_wait_seconds
 
 
 class RequestTooLarge(RequestRejected):

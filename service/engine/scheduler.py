@@ -224,6 +224,11 @@ class Scheduler:
         return tuple(self._requests)
 
     @property
+    def line_requests(self) -> int:
+        """Requests of which a sequence is not started."""
+        return len(self._line)
+
+    @property
     def running_sequences(self) -> int:
         """Sequences started and not ended."""
         return len(self._owners)

@@ -22,10 +22,12 @@ class Work:
 
     Attributes:
         is_open: Whether more may follow.
+        has_begun: Whether an engine has taken some of it.
     """
 
     def __init__(self) -> None:
         self.is_open = True
+        self.has_begun = False
         self._on_end: list[Callable[[Work], None]] = []
 
     def when_ended(self, call: Callable[[Work], None]) -> None:

@@ -298,7 +298,8 @@ def test_sigterm_finishes_what_runs_and_exits_with_0():
     ],
 )
 def test_sigterm_with_200_requests_in_flight_gives_each_its_answer_or_a_refusal(text, num_texts):
-    server = Server("-m", TINY, GOSSAMER_STOP_GRACE_SECONDS="200", GOSSAMER_LOG_LEVEL="warning")
+    patience = {"GOSSAMER_STOP_GRACE_SECONDS": "200", "GOSSAMER_MAX_WAIT_SECONDS": "200"}
+    server = Server("-m", TINY, GOSSAMER_LOG_LEVEL="warning", **patience)
     body = {"text": [f"{text} {number}" for number in range(num_texts)], "source": "en", "decoding": {"beam_size": 4}}
     answers = []
     asking = [threading.Thread(target=lambda: answers.append(server.get("/v1/translate", body))) for _ in range(200)]
