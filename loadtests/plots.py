@@ -7,8 +7,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-_WIDTH, _HEIGHT = 600, 340
-_LEFT, _RIGHT, _TOP, _BOTTOM = 62, 150, 38, 46
+_WIDTH, _HEIGHT = 620, 340
+_LEFT, _RIGHT, _TOP, _BOTTOM = 62, 170, 38, 46
 _BAR, _NAMES = 26, 112
 _MAX_TICKS = 12
 # Distinct also to colour-blind eyes (Okabe and Ito 2008).

@@ -41,7 +41,7 @@ h1 { font-weight: 650; letter-spacing: -0.01em; } h2 { margin: 2.5rem 0 0.75rem;
 figure { margin: 0; }
 svg { width: 100%; height: auto; overflow: visible; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: 0.1rem 1rem; font-size: 0.9rem; }
-dt { opacity: 0.7; } dd { margin: 0; }
+dt { opacity: 0.7; } dd { margin: 0; min-width: 0; overflow-wrap: anywhere; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 0.92rem; }
 td, th { padding: 0.2rem 0.8rem; text-align: right; border-bottom: 1px solid var(--soft); white-space: nowrap; }
@@ -434,7 +434,8 @@ def _series(points: Sequence[dict[str, Any]]) -> list[tuple[str, list[dict[str, 
     groups: dict[str, list[dict[str, Any]]] = {}
     for point in points:
         if point["seconds"]:
-            groups.setdefault(f"{point['kind']}, {point['concurrency']}", []).append(point)
+            clients = f"{point['concurrency']} client{'s' if point['concurrency'] > 1 else ''}"
+            groups.setdefault(f"{point['kind']}, {clients}", []).append(point)
     return list(groups.items())
 
 
