@@ -224,7 +224,10 @@ def start(name: str, form: Form, threads: int) -> System:
         environment = {
             "GOSSAMER_TORCH_THREADS": str(threads),
             "GOSSAMER_MAX_SEGMENT_TOKENS": str(form.max_segment_tokens),
-            "GOSSAMER_MAX_WAIT_SECONDS": "3600",  # the others let everybody wait
+            # Peers wait as long as it takes and refuse nobody.
+            "GOSSAMER_REQUEST_TIMEOUT_SECONDS": "600",
+            "GOSSAMER_MAX_WAIT_SECONDS": "3600",
+            "GOSSAMER_MAX_WAITING_INSPECTIONS": "64",
         }
         return System(name, gossamer_server(form.checkpoint, environment, name, untrained=form.fixed_lengths), form)
     if name == LIBRETRANSLATE:
