@@ -39,8 +39,9 @@ from service.text.windows import window_spans
 WarningCode = Literal["repetition", "length", "untranslated", "not_translated", "parted"]
 WARNINGS: tuple[WarningCode, ...] = get_args(WarningCode)
 
-_Fault = Literal[Fault, "truncated", "order"]
-"""`truncated`: the model was stopped by a limit that the caller did not set; `order`: numbers have changed places."""
+_Fault = Literal[Fault, "truncated", "order", "hollow"]
+"""`truncated`: the model was stopped by a limit that the caller did not set; `order`: numbers have changed places;
+`hollow`: between two spans of which nothing else parts the words, there is no word left."""
 
 _WEIGHTS: dict[_Fault, int] = {
     "repetition": 128,
@@ -48,6 +49,7 @@ _WEIGHTS: dict[_Fault, int] = {
     "truncated": 32,
     "too_short": 16,
     "order": 8,
+    "hollow": 8,
     "signs": 4,
     "untranslated": 2,
     "marks": 1,
@@ -65,7 +67,7 @@ _RETRY_NGRAM_SIZE = 3
 _MIN_WORDS_TO_HALVE = 6
 
 _SEPARATOR = regex.compile(r"(?<=\s)[|¦•·→←⇒►▶»]++(?=\s)")
-_SIGN = regex.compile(r"[()（）]|(?<=\p{L}{2})/(?=\p{L}{2})")
+_SIGN = regex.compile(r"[()（）]|(?<!\b[wW])/(?=\s?\p{L}{2})")
 _WORDS = regex.compile(r"\S+")
 _BYTE_PIECE = regex.compile(r"<0x[0-9A-F]{2}>")
 
@@ -440,8 +442,8 @@ class SegmentWork:
         """Nothing good was found for a node, though its spans were kept."""
         best = node.fallback[0]
         is_bad = bool({"repetition", "too_long"} & set(best.faults))
-        if "order" in best.faults:
-            self._part_around(node, node.spans)
+        if {"order", "hollow"} & set(best.faults) and node.depth < _MAX_DEPTH:
+            self._part_around(node, node.spans if "order" in best.faults else ())
             return
         if best.faults_beyond_minor == ("signs",) and (signs := _signs(node)) and node.depth < _MAX_DEPTH:
             node.warnings.append("parted")
@@ -572,6 +574,8 @@ class SegmentWork:
             piece.span.text for piece in pieces if piece.span and piece.span.is_soft and id(piece.span) not in hidden
         ]:
             found.append("order")
+        if _is_hollow(node, pieces):
+            found.append("hollow")
         return tuple(found)
 
     def _retry_options(self) -> DecodingOptions:
@@ -634,6 +638,25 @@ def _keeps(root: _Node, source: str, text: str) -> bool:
 
 def _weight(candidate: _Candidate) -> int:
     return sum(_WEIGHTS[fault] for fault in candidate.faults)
+
+
+def _is_hollow(node: _Node, pieces: Sequence[Piece]) -> bool:
+    """Whether what stood between two spans, or behind a slash, is gone, as in `[](x)` for `[word](x)`."""
+    following = dict(itertools.pairwise(id(piece.span) for piece in pieces if piece.span))
+    words = {id(piece.span): "" for piece in pieces if piece.span}
+    last: KeptSpan | None = None
+    for piece in pieces:
+        if piece.span is not None:
+            last = piece.span
+        elif last is not None:
+            words[id(last)] += piece.text
+    ends = [*node.spans[1:], KeptSpan(len(node.text), len(node.text), "", "symbol")]
+    return any(
+        (following.get(id(left)) == id(right) or (left.text == "/" and id(left) in words))
+        and has_letter(node.text[left.end : right.start])
+        and not any(map(str.isalnum, words[id(left)]))
+        for left, right in zip(node.spans, ends, strict=False)
+    )
 
 
 def _signs(node: _Node) -> list[KeptSpan]:

@@ -306,17 +306,19 @@ def _spaced_as_before(pieces: Sequence[Piece], form: Form) -> list[Piece]:
     result: list[Piece] = []
     for piece in pieces:
         last = result[-1] if result else None
-        if last is None or (last.span is None) == (piece.span is None):
-            result.append(piece)
-        elif last.span is None and id(piece.span) in hidden:
-            assert piece.span is not None
-            if form.original[max(piece.span.start - 1, 0) : piece.span.start].isalnum():
+        if last is not None and last.span is None and piece.span is not None:
+            before = form.original[max(piece.span.start - 1, 0) : piece.span.start]
+            written = last.text.rstrip()[-1:]
+            if before.isalnum():
+                result[-1] = _cut(last, at_end=True) if id(piece.span) in hidden else last
+            elif before.strip() and written and not written.isalnum() and written != "«" and id(piece.span) in hidden:
                 result[-1] = _cut(last, at_end=True)
             elif _needs_space(last.text[-1:]):
                 result.append(Piece(" ", last.end, last.end))
             result.append(piece)
-        elif last.span is not None and id(last.span) in hidden:
-            result += _behind(piece, form.original[last.span.end : last.span.end + 8])
+        elif last is not None and last.span is not None and piece.span is None:
+            after = form.original[last.span.end : last.span.end + 8]
+            result += _behind(piece, after) if id(last.span) in hidden or not after[:1].isalnum() else [piece]
         else:
             result.append(piece)
     return [piece for piece in result if piece.text]

@@ -37,7 +37,7 @@ _IDEOGRAPH = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}]")
 # What a translation has as often as its source; of slashes those between words (and/or), not w/o.
 _SIGNS = tuple(
     (regex.compile(there), regex.compile(here))
-    for there, here in ((r"[(（]", r"[(（]"), (r"[)）]", r"[)）]"), (r"(?<=\p{L}{2})/(?=\p{L}{2})", r"(?<=\w)/(?=\w)"))
+    for there, here in ((r"[(（]", r"[(（]"), (r"[)）]", r"[)）]"), (r"/(?=\s?\p{L}{2})", r"/(?=\s?\w)"))
 )
 _QUOTES = regex.compile(r"[\"“”„«»「」『』]")
 _QUESTION = regex.compile(r"[?？؟⁇]\W*\Z")

@@ -129,7 +129,8 @@ _STRUCTURED = regex.compile(
       )
     | (?P<handle> (?<![\w@/.])@\w[\w.-]*+(?:@[\w.-]++)? | (?<![\w&/\#])\#\w++ )
     | (?P<identifier>
-          (?<![\w-])--[A-Za-z][\w-]*+(?:=[^\s,;]++)?
+          (?<!\S)-[A-Za-z](?=\s)
+        | (?<![\w-])--[A-Za-z][\w-]*+(?:=[^\s,;]++)?
         | (?<![\w.])(?:(?<!->|::){_CALLED}\((?:\)|{_ARGUMENTS})|\w\(\w\));?+
         | (?<![\w.-])[A-Za-z]\w*+(?:::\w++)++
         | (?<![\w/.-])(?!w/o)\w(?:/\w)++(?![\w/])
@@ -153,13 +154,16 @@ _STRUCTURED = regex.compile(
 
 # Text without any of these has none of the above, and is done with a hundred times faster.
 _HINT = regex.compile(
-    r"""[^\p{L}\p{M}\s.,;:!?'"‘’“”()-]|\w\.\w|\w\(|::|--|(?<!\S)['’‘"“”](?!\S)|([.,;:!?'"‘’“”()])\1{4}|(?<!\S)[:;]['’]?[-^o]?[)(DPpOo]"""
+    r"""[^\p{L}\p{M}\s.,;:!?'"‘’“”()-] | \w\.\w | \w\( | :: | -- | (?<!\S)['’‘"“”](?!\S) | (?<!\S)-[A-Za-z]\s
+    | ([.,;:!?'"‘’“”()])\1{4} | (?<!\S)[:;]['’]?[-^o]?[)(DPpOo]""",
+    regex.VERBOSE,
 )
 
 # A line of a program: it ends as one, and calls or assigns.
 _STATEMENT = regex.compile(
     r"""(?=[^\n]{1,400}\Z)(?=.*(?:\w\((?!e?s\))|[ ][-+*/|&]?=[ ]|[=!<>]=|[=-]>|\+\+|--|&&|\|\||\)[ ]?\{\Z))
-        .*(?:;|;[ ]?\}|\)[ ]?\{)\Z""",
+        .*(?:;|;[ ]?\}|\)[ ]?\{)\Z
+    | [{\[]\s?["'{][^\n]{1,400}[}\]][,;]?\Z(?<=["'][ ]?:[ ]?[^\n]{1,400})  # an object of JSON or alike""",
     regex.VERBOSE,
 )
 _PROSE = regex.compile(r"(?:\b\p{Ll}{2,}+[ ]){3}\p{Ll}{2,}")

@@ -149,6 +149,12 @@ def test_a_translation_that_is_nothing_but_what_was_kept_is_none():
     assert (outcome.nth_text(0), outcome.warnings) == ("{name}, HELLO !", ("parted",))
 
 
+def test_a_word_lost_between_two_spans_is_noticed():
+    outcome, shown = run("Click [there](x.md) now.", lambda text: text.upper().replace("THERE", "", text.count("7")))
+    assert (outcome.nth_text(0), outcome.warnings) == ("CLICK [THERE](x.md) NOW.", ("parted",))
+    assert shown[-3:] == ["Click", "there", ") now."]
+
+
 @pytest.mark.parametrize("stray", ["\ue004", "\ufffd"])
 def test_what_no_translation_may_hold_is_noticed(stray):
     outcome, _ = run("See {name} now.", lambda text: [f"VOIR {stray}\ue000.", "VU \ue000."], tokenizer=MaskTokenizer())

@@ -56,6 +56,9 @@ def test_a_placeholder_is_parted_from_letters_and_joined_again(placeholders, mas
         ("{name}, hello!", "\ue000,bonjour !", "{name}, bonjour !"),
         ("{a},b", "\ue000,b", "{a},b"),
         ("Open {a}", "开\ue000吧", "开{a}吧"),
+        ("<i>He is.</i>", "\ue000 Il est. \ue001", "<i>Il est.</i>"),
+        ('The "{a}" is', "Le « \ue000 » est", "Le « {a} » est"),
+        ("3 x 4 y", "3x 4y", "3 x 4 y"),
         ("the file ({a})", "le fichier (\ue000)", "le fichier ({a})"),
     ],
 )

@@ -47,6 +47,7 @@ def test_what_the_source_repeats_may_be_repeated(source, target):
         ("The old man went to see the river.", "老人去看河。", ()),
         ("one (two) three", "un (deux trois", ("signs",)),
         ("he and/or she", "il et elle", ("signs",)),
+        ("5 / person", "5 /.", ("signs",)),
         ("he w/o her", "il sans elle", ()),
         ('"Go," he said', "va, dit-il", ("marks",)),
         ("Is he in?", "Il est là.", ("marks",)),
