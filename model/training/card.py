@@ -16,7 +16,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from model.training import kept, names, rare, variations
+from model.training import kept, names, pronouns, rare, variations
 from model.training.settings import load_settings
 
 
@@ -100,15 +100,19 @@ def _training_lines(config: dict[str, Any], logs: dict[str, list[dict[str, Any]]
         f"- **Command**: `gossamer train` with the files named below, one after another (seed {settings['seed']}).",
         f"- **Work**: {sum(end['step'] for end in ends):,} steps, {sum(end['target_tokens'] for end in ends):,} target "
         f"tokens, {sum(end['seconds'] for end in ends) / 3600:.1f} hours on two CPU cores that also did other work. "
-        "The published weights are an average over the last run's steps"
-        + ("." if len(averaged) == 1 else f", the mean of those after steps {', '.join(map(str, averaged))}."),
-        f"- **Recipe** of the last run: {settings['optimizer']['name']}, peak learning rate "
+        + (
+            "The published weights are an average over the last run's steps."
+            if len(averaged) == 1
+            else f"The published weights are the mean of {len(averaged)} checkpoints, each an average over steps, that "
+            f"of step {' and that of step '.join(map(str, averaged))}: docs/training.md says of which runs."
+        ),
+        f"- **Recipe** of the run of the last checkpoint: {settings['optimizer']['name']}, peak learning rate "
         f"{settings['optimizer']['learning_rate']}, warm-up {settings['warmup_steps']:,} steps, then a linear fall to "
         f"zero; label smoothing {settings['label_smoothing']}, dropout {dropout}; averaged weights (decay "
         f"{settings['ema_decay']} a step); products in {settings['precision']}.",
         "",
         "Curve, on the development set (averaged weights; loss is label-smoothed, nats a token; BLEU is greedy). "
-        "Each run began with the weights of the one before and a new optimizer:",
+        "Each run began with a new optimizer and the weights of the one before, or those that docs/training.md names:",
         "",
         _row(["run", "step", "target tokens", "loss, everyday", "BLEU, everyday", "loss, other", "BLEU, other"]),
         _row(["---", *["---:"] * 6]),
@@ -136,7 +140,8 @@ def _source_lines(
         (variations.BARE_SOURCE, variations), (variations.JOINED_SOURCE, variations),
     ):  # fmt: skip
         rows[derived] = {"licence": f"as {names.BASE}", "attribution": f"made from it by {script.__name__}"}
-    rows[kept.SOURCE] = {"licence": "as the sources it is made from", "attribution": f"made by {kept.__name__}"}
+    for derived, script in ((kept.SOURCE, kept), (pronouns.SOURCE, pronouns)):
+        rows[derived] = {"licence": "as the sources it is made from", "attribution": f"made by {script.__name__}"}
     lines = [
         "Weight: how often each pair was seen in an epoch, on average, in the part of the run that followed each file.",
         "",

@@ -32,13 +32,13 @@ def test_the_seeds_sentence_keeps_its_plant_and_its_window(checkpoint):
     assert translation.startswith("Ninja a ")
     assert "la plante" in translation
     assert "la fenêtre" in translation
-    assert translation.endswith("besoin de plus de soleil.")
+    assert translation.endswith("parce qu'elle avait besoin de plus de soleil.")  # the plant, not Ninja
 
 
 @pytest.mark.parametrize(
     ("english", "french"),
     [
-        ("I would like a cup of coffee, please.", "Je voudrais une tasse de café, s'il vous plaît."),
+        ("I would like a cup of coffee, please.", "J'aimerais une tasse de café, s'il vous plaît."),
         ("Where is the train station?", "Où se trouve la gare ?"),
         ("My sister bought a new car yesterday.", "Ma sœur a acheté une nouvelle voiture hier."),
     ],
@@ -46,6 +46,17 @@ def test_the_seeds_sentence_keeps_its_plant_and_its_window(checkpoint):
 def test_everyday_sentences_are_right(checkpoint, english, french):
     for beam_size in (1, 4):
         assert translate_texts(checkpoint, [english], DecodingOptions(beam_size)) == [french]
+
+
+def test_of_100_fresh_everyday_sentences_85_keep_their_meaning(checkpoint):
+    path = FOLDER.parents[1] / "tests" / "data" / "everyday_judged.en-fr.tsv"
+    rows = [line.split("\t") for line in path.read_text("utf-8").splitlines()]
+    assert len({row[0] for row in rows}) == 100
+    assert {row[2] for row in rows} == {"right", "form", "meaning"}
+    assert sum(row[2] != "meaning" for row in rows) >= 85
+    # The judgement is about this model: what was judged is what it says, but for the rounding of another processor.
+    translations = translate_texts(checkpoint, [row[0] for row in rows], DecodingOptions(beam_size=4))
+    assert sum(row[1] == translation for row, translation in zip(rows, translations, strict=True)) >= 95
 
 
 def test_the_card_names_every_source_and_what_was_measured(checkpoint):
