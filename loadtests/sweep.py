@@ -208,6 +208,9 @@ async def measure(form: Form, arguments: argparse.Namespace) -> dict[str, Any]:
         "GOSSAMER_MAX_SOURCE_TOKENS": str(max(lengths)),
         "GOSSAMER_MAX_TARGET_TOKENS": str(max(lengths)),
         "GOSSAMER_TORCH_THREADS": str(arguments.threads),
+        # However long it takes, on whatever machine: nothing is refused or given up.
+        "GOSSAMER_MAX_WAIT_SECONDS": "3600",
+        "GOSSAMER_REQUEST_TIMEOUT_SECONDS": "3600",
     }
     texts = form.texts(arguments.seed)
     server = gossamer_server(form.checkpoint, settings, untrained=form.fixed_lengths)
