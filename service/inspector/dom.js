@@ -103,22 +103,6 @@ export function download(name, content, type) {
   setTimeout(() => URL.revokeObjectURL(url), 10_000);
 }
 
-let at = "";
-let movedAt = -1;
-let isResting = false;
-for (const type of ["pointerover", "pointermove"]) {
-  addEventListener(type, (event) => {
-    const place = `${event.clientX},${event.clientY}`;
-    isResting = place === at && event.timeStamp !== movedAt;
-    if (place !== at) {
-      [at, movedAt] = [place, event.timeStamp];
-    }
-  }, true);
-}
-
-/** During a pointer event: nobody moved the pointer, the page moved under it. Who reads or types is not hovering then. */
-export const pointerRests = () => isResting;
-
 export const reducedMotion = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 
 /** A canvas as sharp as the screen; draws in CSS pixels. */

@@ -1,7 +1,7 @@
 // One map, large: a canvas that is drawn once, a canvas for the chosen cell, and a real table that holds the focus.
 
 import { css, diverging, indexOf, inkOn, palette, scaled } from "./color.js";
-import { h, percent, pointerRests, sized } from "./dom.js";
+import { h, percent, sized } from "./dom.js";
 
 const NUMBERS_UP_TO = 16;
 const WINDOW = 8;
@@ -134,7 +134,7 @@ export class Heatmap {
 
   #listen() {
     this.base.addEventListener("pointermove", (event) => {
-      const cell = this.view && !pointerRests() && this.at(event.offsetX, event.offsetY);
+      const cell = this.view && this.at(event.offsetX, event.offsetY);
       if (cell && (cell.query !== this.hovered?.query || cell.key !== this.hovered?.key)) {
         this.hovered = cell;
         this.events.hover(cell.query, cell.key);

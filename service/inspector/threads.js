@@ -1,7 +1,7 @@
 // Silk between words: a canvas of fine curves behind real buttons. Drawn once; a second canvas lights up one word's threads.
 
 import { css, indexOf, palette } from "./color.js";
-import { h, percent, pointerRests, reducedMotion, sized } from "./dom.js";
+import { h, percent, reducedMotion, sized } from "./dom.js";
 import { row } from "./maps.js";
 
 const LEVELS = 24;
@@ -96,10 +96,11 @@ export class Threads {
       const word = event.target.closest?.(".word");
       return word ? [word.dataset.side, Number(word.dataset.index), word] : null;
     };
+    // Moves alone count: browsers also tell of pointers that the page has moved under while nobody moved them.
     let pointed = null;
     line.addEventListener("pointermove", (event) => {
       const found = place(event);
-      if (found && found[2] !== pointed && event.pointerType !== "touch" && !pointerRests()) {
+      if (found && found[2] !== pointed && event.pointerType !== "touch") {
         pointed = found[2];
         this.events.hover(found[0], found[1]);
       }

@@ -550,10 +550,12 @@ def test_a_station_opened_while_a_text_is_on_its_way_waits_for_it(visit):
     with page.expect_request("**/v1/attention"):
         page.click("#send")
     page.focus("#stage")
+    num_asked = sum("/v1/trace" in url for url in one.requests)
     for station in (13, 14):
         page.keyboard.press(">")
         page.wait_for_selector(f"#station h2:has-text('{station} ')")
         assert page.locator("#station .parts[aria-busy]").count() == 1
+    assert sum("/v1/trace" in url for url in one.requests) == num_asked  # its numbers are not those of the old words
     page.keyboard.press("<")
     held[0].continue_()
     page.wait_for_selector(".words.keys .word:has-text('pla')")
