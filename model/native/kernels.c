@@ -468,6 +468,8 @@ INLINE void attend_together(const int count, const float *queries, size_t query_
     for (int q = 0; q < count; q++) largest[q] = _mm512_set1_ps(-INFINITY);
     for (int b = 0; b < blocks; b++) {
         const float *keys = block_of(m, b);
+        /* Blocks lie apart, so that the processor does not see what comes next. */
+        const float *next = b + 1 < blocks ? block_of(m, b + 1) : keys;
         __m512 s[4][4];
 #pragma GCC unroll 4
         for (int q = 0; q < count; q++)
@@ -478,6 +480,7 @@ INLINE void attend_together(const int count, const float *queries, size_t query_
 #pragma GCC unroll 4
             for (int i = 0; i < 4; i++) {
                 __m512 column = _mm512_loadu_ps(keys + (d + i) * POSITIONS);
+                _mm_prefetch((const char *)(next + (d + i) * POSITIONS), _MM_HINT_T0);
 #pragma GCC unroll 4
                 for (int q = 0; q < count; q++)
                     s[q][i] = _mm512_fmadd_ps(_mm512_set1_ps(queries[q * query_stride + d + i]), column, s[q][i]);
@@ -517,7 +520,10 @@ INLINE void attend_together(const int count, const float *queries, size_t query_
         for (int b = 0; b < blocks; b++) {
             const float *values = block_of(m, b) + (size_t)width * POSITIONS + first;
             int positions = m->length - b * POSITIONS < POSITIONS ? m->length - b * POSITIONS : POSITIONS;
+            const float *next = b + 1 < blocks ? block_of(m, b + 1) + (size_t)width * POSITIONS + first : values;
             for (int p = 0; p < positions; p++) {
+                _mm_prefetch((const char *)(next + (size_t)p * width), _MM_HINT_T0);
+                _mm_prefetch((const char *)(next + (size_t)p * width + 16), _MM_HINT_T0);
                 __m512 low = _mm512_maskz_loadu_ps(mask[0], values + (size_t)p * width);
                 __m512 high = _mm512_maskz_loadu_ps(mask[1], values + (size_t)p * width + 16);
 #pragma GCC unroll 4
@@ -797,8 +803,9 @@ static void decode_part(team t, void *argument) {
         const gs_decoder_layer *layer = &model->decoder[l];
         prepare_rows(t, model, space, model->pre_norm ? &layer->attention_norm : NULL, rows);
         apply(t, &layer->qkv, space, rows, space->wide, space->wide_stride, NULL, ACT_NONE);
+        /* A head of all rows before the next head: beams of one sequence, which stand side by side, share their pages. */
         for (int item = first; item < last; item++) {
-            int row = item / heads, head = item % heads, position = s->positions[row];
+            int head = item / rows, row = item % rows, position = s->positions[row];
             size_t offset = ((size_t)l * heads + head) * block_floats(depth);
             memory past = {s->pages + (size_t)row * s->max_pages, offset, 0, position + 1};
             const float *query = space->wide + row * space->wide_stride + head * depth;
@@ -812,13 +819,22 @@ static void decode_part(team t, void *argument) {
 
         prepare_rows(t, model, space, model->pre_norm ? &layer->cross_norm : NULL, rows);
         apply(t, &layer->query, space, rows, space->wide, space->wide_stride, NULL, ACT_NONE);
-        for (int item = first; item < last; item++) {
-            int row = item / heads, head = item % heads, length = s->cross_lengths[row];
+        for (int item = first; item < last;) {
+            int head = item / rows, row = item % rows, length = s->cross_lengths[row];
             size_t page = heads * block_floats(depth);
             float *blocks = s->cross[row] + (size_t)l * ((length + POSITIONS - 1) / POSITIONS) * page;
             memory source = {&blocks, head * block_floats(depth), page, length};
-            attend(space->wide + row * space->wide_stride + head * depth, &source, depth, scale, scores,
-                   space->mixed + (size_t)row * width + head * depth);
+            const float *query = space->wide + row * space->wide_stride + head * depth;
+            float *out = space->mixed + (size_t)row * width + head * depth;
+            int last_row = row + 3; /* beams read one source: four queries look at it together */
+            if (item + 4 <= last && last_row < rows && s->cross[row + 1] == s->cross[row] &&
+                s->cross[row + 2] == s->cross[row] && s->cross[last_row] == s->cross[row]) {
+                attend_four(query, space->wide_stride, &source, depth, scale, scores, space->longest, out, width);
+                item += 4;
+            } else {
+                attend(query, &source, depth, scale, scores, out);
+                item++;
+            }
         }
         barrier(t);
         round_rows(t, space->mixed, width, width, space->input, rows);

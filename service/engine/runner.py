@@ -28,6 +28,8 @@ from service.engine.limits import EngineLimits
 from service.engine.step import EncodeGroup, Newcomer, SchedulerOutput, SequenceUpdate, StepResult
 
 NOT_FINITE = "the model gave no finite number for its next token"
+LONG_SOURCE_TOKENS = 128
+"""Longer sources take turns with shorter ones: their rows' steps cost several times as much."""
 NO_HYPOTHESIS = "the search found no hypothesis"
 
 
@@ -153,6 +155,36 @@ class _Batch:
             self._state = None  # An empty batch gives back all of its memory.
 
 
+class _Turns:
+    """When long sources are encoded and their rows take a step, beside shorter ones.
+
+    A row reads all keys and values of its source and its past in each step: at 400 tokens that costs many times what a
+    step of a short row does, and to encode the source costs as much as forty. So that sentences do not wait for
+    documents at each of their tokens, the two take turns by time: long ones have theirs, one encoding and one step,
+    when the others have had as much time as theirs took last, or eight steps. So nobody is slowed by more than half,
+    and where short ones are many or long ones cheap, all step together.
+    """
+
+    MAX_SKIPPED = 8
+
+    def __init__(self) -> None:
+        self._long_seconds = 0.0
+        self._short_seconds = 0.0
+        self._num_skipped = 0
+
+    def is_due(self, short_seconds: float) -> bool:
+        """Whether long ones step now, after a step of short ones that took so long."""
+        self._short_seconds += short_seconds
+        self._num_skipped += 1
+        return self._num_skipped > self.MAX_SKIPPED or self._short_seconds >= self._long_seconds
+
+    def taken(self, long_seconds: float) -> None:
+        """Long ones have taken a step, which took so long."""
+        self._long_seconds = long_seconds
+        self._short_seconds = 0.0
+        self._num_skipped = 0
+
+
 class Runner:
     """A `ModelRunner` over checkpoints in this process.
 
@@ -213,11 +245,19 @@ class Runner:
             torch.set_num_threads(1)
         self._limits = limits
         self._memory_read_at = -math.inf
-        self._batches = {checkpoint.name: _Batch(checkpoint) for checkpoint in checkpoints}
+        self._checkpoints = {checkpoint.name: checkpoint for checkpoint in checkpoints}
+        self._lanes: dict[tuple[str, bool], _Batch] = {
+            (name, False): _Batch(checkpoint) for name, checkpoint in self._checkpoints.items()
+        }
+        """By model, and whether its sources are long."""
+        self._device = checkpoints[0].model.device
+        self._turns = _Turns()
+        self._put_off: list[EncodeGroup] = []
+        """Long newcomers whose turn has not come."""
 
     def models(self) -> tuple[ModelInfo, ...]:
         """The models, in the order given."""
-        return tuple(_model_info(batch.checkpoint, self._limits) for batch in self._batches.values())
+        return tuple(_model_info(checkpoint, self._limits) for checkpoint in self._checkpoints.values())
 
     @torch.inference_mode()
     def warm_up(self) -> None:
@@ -226,7 +266,7 @@ class Runner:
         Raises:
             RuntimeError: A model gives NaN: no request would fare better.
         """
-        for name, batch in self._batches.items():
+        for (name, _), batch in self._lanes.items():
             batch.checkpoint.model.capture_steps()
             for options in (DecodingOptions(), DecodingOptions(beam_size=4)):
                 eos_id = batch.checkpoint.config.eos_id
@@ -238,41 +278,81 @@ class Runner:
 
     @torch.inference_mode()
     def execute(self, output: SchedulerOutput) -> StepResult:
-        """Drops, encodes and joins what `output` says, then decodes one position of every row of every model."""
+        """Drops, encodes and joins what `output` says, then decodes one position of every row of every model.
+
+        But for long sources: beside shorter ones their encoding and their steps may be put off a little, see `_Turns`.
+        """
         started_at = time.perf_counter()
         if output.departed:
-            departed = set(output.departed)
-            for batch in self._batches.values():
-                batch.drop(departed)
-        encode_seconds = self._encode(output.groups, started_at)
+            self._drop(set(output.departed))
+        # A GPU's steps cost nearly the same for all rows, so that two would cost twice as much as one.
+        has_turns = self._device.type == "cpu"
+        long_groups = [group for group in output.groups if has_turns and _is_long(group)]
+        self._put_off += long_groups
+        short_groups = [group for group in output.groups if group not in long_groups]
+        encode_seconds = self._encode(short_groups, False, started_at)
         encoded_at = time.perf_counter()
-        num_rows = sum(batch.num_rows for batch in self._batches.values())
-        updates = [update for batch in self._batches.values() for update in batch.step()]
+        num_rows, updates = self._step(is_long=False)
+        stepped_at = time.perf_counter()
+        decode_seconds = stepped_at - encoded_at if num_rows else 0.0
+        total_encode_seconds = encoded_at - started_at if short_groups else 0.0
+        if self._turns.is_due(stepped_at - started_at) or not num_rows:
+            chosen = self._put_off[: 1 if num_rows else None]
+            del self._put_off[: len(chosen)]
+            encode_seconds |= self._encode(chosen, True, started_at)
+            long_encoded_at = time.perf_counter()
+            num_long_rows, long_updates = self._step(is_long=True)
+            ended_at = time.perf_counter()
+            self._turns.taken(ended_at - stepped_at)
+            num_rows += num_long_rows
+            updates += long_updates
+            decode_seconds += ended_at - long_encoded_at if num_long_rows else 0.0
+            total_encode_seconds += long_encoded_at - stepped_at if chosen else 0.0
         return StepResult(
             updates=tuple(updates),
             encode_seconds=encode_seconds,
             num_rows=num_rows,
-            total_encode_seconds=encoded_at - started_at if output.groups else 0.0,
-            decode_seconds=time.perf_counter() - encoded_at if num_rows else 0.0,
+            total_encode_seconds=total_encode_seconds,
+            decode_seconds=decode_seconds,
             **self._gpu_memory(started_at),
         )
 
+    def _drop(self, departed: set[int]) -> None:
+        for batch in self._lanes.values():
+            batch.drop(departed)
+        staying = [
+            EncodeGroup(group.model, tuple(each for each in group.newcomers if each.sequence_id not in departed))
+            for group in self._put_off
+        ]
+        self._put_off = [group for group in staying if group.newcomers]
+
+    def _step(self, *, is_long: bool) -> tuple[int, list[SequenceUpdate]]:
+        """One step of all rows of short or of long sources: how many, and what came of it."""
+        lanes = [batch for (_, lane), batch in self._lanes.items() if lane == is_long and batch.num_rows]
+        return sum(batch.num_rows for batch in lanes), [update for batch in lanes for update in batch.step()]
+
     def _gpu_memory(self, now: float) -> dict[str, int]:
         """The fields of a step about the GPU's memory, once a second: to ask takes as long as part of a step."""
-        device = next(iter(self._batches.values())).device
-        if device.type != "cuda" or now < self._memory_read_at + 1:
+        if self._device.type != "cuda" or now < self._memory_read_at + 1:
             return {}
         self._memory_read_at = now
-        free, total = torch.cuda.mem_get_info(device)
+        free, total = torch.cuda.mem_get_info(self._device)
         return {"gpu_memory_used_bytes": total - free, "gpu_memory_total_bytes": total}
 
-    def _encode(self, groups: Sequence[EncodeGroup], started_at: float) -> dict[int, float]:
+    def _encode(self, groups: Sequence[EncodeGroup], is_long: bool, started_at: float) -> dict[int, float]:
         encode_seconds = {}
         for group in groups:
-            self._batches[group.model].join(group.newcomers)
+            lane = group.model, is_long
+            if lane not in self._lanes:
+                self._lanes[lane] = _Batch(self._checkpoints[group.model])
+            self._lanes[lane].join(group.newcomers)
             elapsed = time.perf_counter() - started_at
             encode_seconds.update({newcomer.sequence_id: elapsed for newcomer in group.newcomers})
         return encode_seconds
+
+
+def _is_long(group: EncodeGroup) -> bool:
+    return max(len(newcomer.source_ids) for newcomer in group.newcomers) > LONG_SOURCE_TOKENS
 
 
 def _without(placed: Sequence[_Place], bad_rows: set[int]) -> tuple[list[_Place], list[SequenceUpdate], Tensor]:

@@ -11,7 +11,8 @@ The core calls, in this order, again and again:
 Rules:
 - Requests take turns: each gives one sequence, then goes to the end of the line, so an array of a thousand sentences
   delays a single one that comes later by one sentence, not by a thousand.
-- Nobody overtakes the head of the line. While its sequence does not fit, nothing is let in; what runs comes to an end,
+- Nobody overtakes the head of the line, but short ones where only the encoder's budget for this step has no room for a
+  long one, which is first in the next. While its sequence does not fit, nothing is let in; what runs comes to an end,
   and as no sequence is accepted that does not fit alone, big ones never starve.
 - What counts is what a sequence may need at most: rows, and cache bytes of its source and its longest target.
 """
@@ -38,6 +39,9 @@ from service.engine.limits import EngineLimits
 from service.engine.request import EngineRequest, SequenceRequest
 from service.engine.slots import Reservation, Slots
 from service.engine.step import EncodeGroup, Newcomer, SchedulerOutput
+
+_MOST_PASSED_OVER = 16
+"""Requests looked past in one step for one that is short enough."""
 
 
 @dataclass(slots=True)
@@ -169,6 +173,8 @@ class Scheduler:
     def schedule(self) -> SchedulerOutput:
         """Lets in as many waiting sequences as fit, and as the encoder may take up before the next decode step."""
         admitted: dict[str, list[Newcomer]] = {}
+        too_long: list[str] = []
+        """Heads of the line that the encoder has no time for now; they are first next time."""
         num_tokens = num_passed_over = 0
         while num_passed_over < len(self._line):
             owner = self._requests[self._line[0]]
@@ -176,7 +182,10 @@ class Scheduler:
             sequence = owner.request.sequences[index]
             length = len(sequence.source_ids)
             if num_tokens and num_tokens + length > self._limits.max_encode_tokens_per_step:
-                break
+                if len(too_long) == _MOST_PASSED_OVER:
+                    break
+                too_long.append(self._line.popleft())
+                continue
             model = self._models[owner.request.model]
             wanted = self._reservation(sequence, model)
             if not self._slots.fits(wanted):
@@ -188,6 +197,7 @@ class Scheduler:
             num_tokens += length
             newcomer = self._admit(owner, index, wanted)
             admitted.setdefault(model.name, []).append(newcomer)
+        self._line.extendleft(reversed(too_long))
         departed, self._departed = tuple(self._departed), []
         groups = [group for name, newcomers in admitted.items() for group in _groups_of_like_length(name, newcomers)]
         return SchedulerOutput(departed, tuple(groups))

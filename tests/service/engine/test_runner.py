@@ -5,6 +5,7 @@ noise by which a row of a batch differs from the same row alone is too small to 
 """
 
 import asyncio
+import itertools
 import random
 from dataclasses import replace
 from types import SimpleNamespace
@@ -20,7 +21,7 @@ from model.linear import has_int8_kernels
 from model.transformer import Transformer
 from service.engine.limits import EngineLimits
 from service.engine.request import EngineRequest, SequenceRequest, TokensEvent
-from service.engine.runner import NOT_FINITE, Runner
+from service.engine.runner import NOT_FINITE, Runner, _Turns
 from service.engine.scheduler import Scheduler
 from service.engine.step import SchedulerOutput
 from tests.data.make_tiny_checkpoint import FOLDER as TINY_CHECKPOINT
@@ -143,7 +144,7 @@ def test_no_more_cache_is_held_than_is_reserved(seed):
     loop = Loop((checkpoint,))
     for index in range(14):
         loop.submit(str(index), make_sequence(generator, OPTIONS[index % len(OPTIONS)]))
-    (batch,) = loop.runner._batches.values()
+    (batch,) = loop.runner._lanes.values()
     most = 0
     while not loop.scheduler.is_idle:
         loop.step()
@@ -178,6 +179,38 @@ def test_continuous_batch_equals_alone_in_any_order_of_arrival(seed):
             assert loop.tokens(request_id, index) == alone(sequence), sequence.options
 
 
+def test_long_sources_sit_out_steps_of_short_ones_and_translate_the_same(monkeypatch):
+    limits = replace(LIMITS, max_source_tokens=200, max_encode_tokens_per_step=400)
+    loop = Loop(limits=limits)
+    turns = itertools.cycle((False, False, True))
+    monkeypatch.setattr(loop.runner._turns, "is_due", lambda seconds: next(turns))
+    generator = random.Random(2)
+    long = SequenceRequest((*(generator.randrange(4, VOCABULARY) for _ in range(150)), EOS), OPTIONS[9])
+    options = DecodingOptions(min_target_tokens=12, max_target_tokens=12)
+    short = [make_sequence(generator, options) for _ in range(3)]
+    for index, sequence in enumerate(short):
+        loop.submit(str(index), sequence)
+    for request_id in ("long", "gone"):
+        loop.submit(request_id, long)
+    loop.step()
+    loop.scheduler.cancel("gone")  # before its turn has come
+    loop.run()
+    assert loop.num_rows[:9] == [3, 3, 3 + 1, 3, 3, 3 + 4, 3, 3, 3 + 4]
+    assert loop.tokens("long") == alone(long)
+    assert [loop.tokens(str(index)) for index in range(len(short))] == [alone(sequence) for sequence in short]
+
+
+def test_turns_are_by_time_and_nobody_waits_for_ever():
+    turns = _Turns()
+    assert turns.is_due(0.001)  # nothing is known of them yet
+    turns.taken(0.008)
+    assert [turns.is_due(0.003) for _ in range(3)] == [False, False, True]
+    turns.taken(1.0)
+    assert [turns.is_due(0.001) for _ in range(9)] == [False] * 8 + [True]
+    turns.taken(0.002)
+    assert turns.is_due(0.005)  # long ones are cheap: all step together
+
+
 def test_steps_of_fixed_shapes_replayed_from_a_recording_translate_the_same():
     """As CUDA graphs do, with what stands for them where there is no GPU."""
     capture = TracedCapture()
@@ -189,7 +222,7 @@ def test_steps_of_fixed_shapes_replayed_from_a_recording_translate_the_same():
         loop.submit(request_id, sequence)
         loop.step()
     loop.run()
-    (batch,) = loop.runner._batches.values()
+    (batch,) = loop.runner._lanes.values()
     assert batch._model._graphs._pool.num_used == 0
     assert capture.num_replays > 2 * capture.num_captures > 0
     for request_id, sequence in requests.items():
@@ -337,7 +370,7 @@ def test_poisoned_sequence_does_not_hurt_its_neighbours(kind, value, monkeypatch
         logits, summary = decode_step(tokens, state)
         num_calls += 1
         if num_calls == 3:
-            (batch,) = loop.runner._batches.values()
+            (batch,) = loop.runner._lanes.values()
             (poisoned_id,) = loop.scheduler._requests["2"].running
             (rows,) = [place.rows for place in batch._placed() if place.sequence.sequence_id == poisoned_id]
             logits[rows[-1]] = value
