@@ -161,11 +161,11 @@ class _Turns:
     A row reads all keys and values of its source and its past in each step: at 400 tokens that costs many times what a
     step of a short row does, and to encode the source costs as much as forty. So that sentences do not wait for
     documents at each of their tokens, the two take turns by time: long ones have theirs, one encoding and one step,
-    when the others have had as much time as theirs took last, or eight steps. So nobody is slowed by more than half,
+    when the others have had as much time as theirs took last, or 64 steps. So nobody is slowed by more than half,
     and where short ones are many or long ones cheap, all step together.
     """
 
-    MAX_SKIPPED = 8
+    MAX_SKIPPED = 64
 
     def __init__(self) -> None:
         self._long_seconds = 0.0
@@ -297,8 +297,9 @@ class Runner:
         decode_seconds = stepped_at - encoded_at if num_rows else 0.0
         total_encode_seconds = encoded_at - started_at if short_groups else 0.0
         if self._turns.is_due(stepped_at - started_at) or not num_rows:
-            chosen = self._put_off[: 1 if num_rows else None]
-            del self._put_off[: len(chosen)]
+            # One at a time also where nobody else is there: somebody may come meanwhile.
+            chosen = self._put_off[:1]
+            del self._put_off[:1]
             encode_seconds |= self._encode(chosen, True, started_at)
             long_encoded_at = time.perf_counter()
             num_long_rows, long_updates = self._step(is_long=True)

@@ -88,10 +88,10 @@ def test_source_longer_than_the_encoders_bound_is_encoded_alone():
 
 def test_short_ones_pass_a_long_one_that_the_encoder_has_no_time_for_and_it_is_first_in_the_next_step():
     scheduler = make_scheduler(max_rows=3, kv_cache_bytes=100_000, max_encode_tokens_per_step=20)
-    for name, length in (("a", 15), ("long", 18), ("b", 4), ("c", 1), ("d", 2)):
+    for name, length in (("a", 10), ("long", 18), ("b", 4), ("c", 1), ("d", 2)):
         scheduler.submit(make_request(name, (length,)))
     first = newcomers_of(scheduler.schedule())
-    assert sorted(len(each.source_ids) for each in first) == [1, 4, 15]
+    assert sorted(len(each.source_ids) for each in first) == [1, 4, 10]
     scheduler.finish(first[0].sequence_id)
     assert [len(each.source_ids) for each in newcomers_of(scheduler.schedule())] == [18]
     scheduler.check_integrity()
