@@ -19,7 +19,7 @@ MAX_RATIO = 3.0
 """A translation has at most so many characters for each of its source."""
 
 _ALWAYS_ALLOWED_CHARACTERS = 12
-"""However short the source: *OK* is *D'accord*."""
+"""However short a source with a capital: *OK* is *D'accord*, *UK* is *Royaume-Uni*; *re* is the rest of a word."""
 
 _MIN_RATIO = 0.4
 _MIN_IDEOGRAPHIC_RATIO = 0.1
@@ -60,7 +60,7 @@ def faults(source: str, target: str) -> tuple[Fault, ...]:
 def _faults(source: str, target: str) -> Iterator[Fault]:
     if is_loop(source, target):
         yield "repetition"
-    if len(target) > max(MAX_RATIO * len(source), _ALWAYS_ALLOWED_CHARACTERS):
+    if len(target) > max(MAX_RATIO * len(source), _ALWAYS_ALLOWED_CHARACTERS * source[:1].isupper()):
         yield "too_long"
     if len(source) >= _MIN_RATIO_CHARACTERS and len(target) < _min_ratio(target) * len(source):
         yield "too_short"

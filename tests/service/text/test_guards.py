@@ -38,6 +38,7 @@ def test_what_the_source_repeats_may_be_repeated(source, target):
     ("source", "target", "expected"),
     [
         ("OK", "D'accord", ()),
+        ("re", "Réponds", ("too_long",)),
         ("Hello", "Bonjour à vous, mon ami", ("too_long",)),
         ("The old man went to see the river.", "Oui.", ("too_short",)),
         ("the old man", "The old man.", ("untranslated",)),
