@@ -248,6 +248,8 @@ def test_full_queue_is_refused_at_once_and_leaves_nothing_behind():
             waiting.cancel()
             runner.open_gate()
             await running
+            while engine.stats().waiting_sequences:  # The end of `b` may still be on its way to the engine's thread.
+                await asyncio.sleep(0.001)
             await engine.submit(make_request("c", (100,)))  # Neither its id nor the tokens of `b` are still held.
 
     run(scenario)
