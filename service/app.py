@@ -116,7 +116,8 @@ def create_app(
         models = open_models(settings)
         tokenizers = {model.description.name: model.tokenizer for model in models}
         engine = _make_engine(settings, models, inspection, metrics.count_step)
-        engine = CheckedEngine(engine, _translator(engine, tokenizers, settings))
+        if settings.self_check:
+            engine = CheckedEngine(engine, _translator(engine, tokenizers, settings))
     elif replayer is not None:
         inspection.open(replayer)
     dialect_state = DialectState(settings)

@@ -24,6 +24,8 @@ TIMEOUT_SECONDS = 120.0
 TOLERANCE = 0.1
 """How far the mean log-probability of a token may change with the neighbours; float rounding is far below it."""
 
+_ADVICE = "is it trained? GOSSAMER_SELF_CHECK=false serves it all the same"
+
 _TRYING = "the engine is trying out its models"
 
 _SENTENCES = {
@@ -127,7 +129,7 @@ async def check_models(translator: Translator, models: tuple[ModelInfo, ...]) ->
     for info in models:
         fault = await _fault_of(translator, info)
         if fault is not None:
-            raise EngineDead(f"the model {info.name} failed its self-translation: {fault}")
+            raise EngineDead(f"the model {info.name} failed its self-translation: {fault} ({_ADVICE})")
 
 
 async def _fault_of(translator: Translator, info: ModelInfo) -> str | None:

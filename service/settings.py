@@ -174,6 +174,9 @@ class Settings(BaseSettings):
     cuda_graphs: bool = Field(
         True, description="On a GPU, capture decode steps as CUDA graphs; off, they run kernel by kernel."
     )
+    self_check: bool = Field(
+        True, description="Be ready only when each model has translated a sentence well; untrained ones never do."
+    )
     torch_threads: int | None = Field(
         None, ge=1, le=1024, description="Threads that PyTorch computes with. Unset: PyTorch decides."
     )

@@ -1,17 +1,21 @@
 import asyncio
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from service.app import create_app
 from service.engine.errors import EngineDead, EngineStopping, SequenceFailed
 from service.engine.interface import EngineState
 from service.engine.request import EngineRequest, RequestResult, SequenceRequest
 from service.self_check import CheckedEngine, check_models
+from service.settings import Settings
 from service.translator import Translator
 from tests.service.fake_tokenizer import FakeTokenizer
 from tests.service.fakes import FAKE_MODEL, FakeEngine
 
+TINY = Path(__file__).resolve().parents[1] / "data/tiny_checkpoint"
 REQUEST = EngineRequest("one", "en-fr", (SequenceRequest((5, 6, 3)),))
 
 
@@ -80,7 +84,7 @@ def test_what_no_working_model_gives_ends_the_start(spoil, part):
         fake = Strange()
         fake.spoil = spoil
         engine = checked(fake)
-        with pytest.raises(EngineDead, match=f"en-fr failed its self-translation: .*{part}"):
+        with pytest.raises(EngineDead, match=f"en-fr failed its self-translation: .*{part}.*GOSSAMER_SELF_CHECK=false"):
             await engine.start()
         assert fake.stopped_with_grace_seconds == 0
         assert (engine.is_ready, engine.state) == (False, EngineState.DEAD)
@@ -133,3 +137,13 @@ def test_a_language_without_a_sentence_of_its_own_gets_one():
         assert {len(asked.sequences) for asked in fake.requests} == {1, 3}
 
     asyncio.run(scenario())
+
+
+def test_without_the_check_an_untrained_model_is_served(monkeypatch):
+    def refuse(*_args):
+        raise AssertionError("it is checked")
+
+    monkeypatch.setattr("service.app.CheckedEngine", refuse)
+    create_app(Settings(models=(TINY,), self_check=False))
+    with pytest.raises(AssertionError, match="it is checked"):
+        create_app(Settings(models=(TINY,)))

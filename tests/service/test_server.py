@@ -226,13 +226,15 @@ def test_requests_that_arrive_too_slowly_are_given_up():
 
 
 def test_while_it_stops_the_port_is_open_and_says_so():
-    server = Server("-m", TINY, GOSSAMER_STOP_GRACE_SECONDS="3")
+    server = Server("-m", TINY, GOSSAMER_STOP_GRACE_SECONDS="8")
     server.wait_until_ready()
     results = []
-    body = {"text": ["They would rather walk than wait another hour."] * 1000, "decoding": {"beam_size": 16}}
+    texts = [f"They would rather walk than wait {number} hours." for number in range(1000)]
+    body = {"text": texts, "decoding": {"beam_size": 16}}
     asking = threading.Thread(target=lambda: results.append(server.get("/v1/translate", body)))
     asking.start()
     while "gossamer_running_sequences 0.0" in _metrics(server):
+        assert asking.is_alive(), "it was over before it was seen"
         time.sleep(0.01)
     server.process.send_signal(signal.SIGTERM)
     while (probe := server.get("/readyz"))[0] == 200:
@@ -248,12 +250,13 @@ def test_while_it_stops_the_port_is_open_and_says_so():
 
 def test_it_is_live_and_ready_under_full_load(server):
     server.wait_until_ready()
-    texts = ["They would rather walk than wait another hour for the bus."] * 40
+    texts = [f"They would rather walk than wait {number} hours for the next bus." for number in range(40)]
     body = {"text": texts, "decoding": {"beam_size": 4, "max_target_tokens": 40}}
     asking = [threading.Thread(target=server.get, args=("/v1/translate", body)) for _ in range(20)]
     for thread in asking:
         thread.start()
     while "gossamer_waiting_sequences 0.0" in _metrics(server):
+        assert any(thread.is_alive() for thread in asking), "the load was over before it was seen"
         time.sleep(0.01)
     started = time.monotonic()
     for _ in range(10):
@@ -270,11 +273,12 @@ def test_sigterm_finishes_what_runs_and_exits_with_0():
     server = Server("-m", TINY, GOSSAMER_LOG_FORMAT="json")
     server.wait_until_ready()
     results = []
-    texts = ["They would rather walk than wait another hour for the bus."] * 60
+    texts = [f"They would rather walk than wait {number} hours for the next bus." for number in range(60)]
     body = {"text": texts, "decoding": {"beam_size": 4, "max_target_tokens": 40}}
     asking = threading.Thread(target=lambda: results.append(server.get("/v1/translate", body)))
     asking.start()
     while "gossamer_running_sequences 0.0" in _metrics(server):
+        assert asking.is_alive(), "it was over before it was seen"
         time.sleep(0.01)
     assert server.stop() == 0
     asking.join()
@@ -292,15 +296,19 @@ def test_sigterm_finishes_what_runs_and_exits_with_0():
 @pytest.mark.parametrize(
     ("text", "num_texts"),
     [
-        ("They would rather walk than wait another hour for the bus.", 4),
+        ("They would rather walk than wait {number} hours for the bus.", 4),
         # The tiny model loses what has to be kept, so that its segments are tried again, and in pieces.
-        ("Mail $17.50 to a@b.example: see https://example.org/x?y=1.", 1),
+        ("Mail ${number}.50 to a@b.example: see https://example.org/x?y=1.", 1),
     ],
 )
 def test_sigterm_with_200_requests_in_flight_gives_each_its_answer_or_a_refusal(text, num_texts):
     patience = {"GOSSAMER_STOP_GRACE_SECONDS": "200", "GOSSAMER_MAX_WAIT_SECONDS": "200"}
     server = Server("-m", TINY, GOSSAMER_LOG_LEVEL="warning", **patience)
-    body = {"text": [f"{text} {number}" for number in range(num_texts)], "source": "en", "decoding": {"beam_size": 4}}
+    body = {
+        "text": [text.format(number=number) for number in range(num_texts)],
+        "source": "en",
+        "decoding": {"beam_size": 4},
+    }
     answers = []
     asking = [threading.Thread(target=lambda: answers.append(server.get("/v1/translate", body))) for _ in range(200)]
     try:
