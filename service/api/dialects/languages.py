@@ -1,11 +1,15 @@
-"""Which languages there are, and what they are called in English."""
+"""Which languages there are, and what they are called in English.
+
+`language_names.json` is the table of the Unicode CLDR (Unicode License V3), as Babel has it; a test compares. Babel
+itself would add 33 MB to every installation, for this table.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from functools import cache
-
-from babel import Locale
+from importlib import resources
 
 from service.engine.interface import ModelInfo
 
@@ -13,10 +17,17 @@ from service.engine.interface import ModelInfo
 @cache
 def english_name(code: str) -> str:
     """The English name of a language (CLDR), as `French` for `fr`; the code itself where there is none."""
-    names = Locale("en").languages
+    names = _names()
     main, _, rest = code.replace("_", "-").partition("-")
     exact = f"{main.lower()}_{rest.replace('-', '_')}"
     return names.get(exact) or names.get(main.lower()) or code
+
+
+@cache
+def _names() -> Mapping[str, str]:
+    content = resources.files(__package__).joinpath("language_names.json").read_text(encoding="utf-8")
+    names: dict[str, str] = json.loads(content)
+    return names
 
 
 def source_languages(models: Sequence[ModelInfo]) -> list[str]:
