@@ -177,6 +177,13 @@ async function loadMaps(body, accept) {
 function receive({ answer, tensors }, elapsed) {
   const index = answer.segments.findIndex((found) => found.maps?.length);
   const chosen = answer.segments[index >= 0 ? index : Math.min(state.segment, answer.segments.length - 1)];
+  const readable = answer.segments.find((found) => found.translated);
+  if (chosen && !chosen.translated && readable) {
+    state.segment = readable.index; // what was asked for has no words; another sentence has
+    remember(false);
+    load();
+    return;
+  }
   segment = chosen ? new Segment(answer, chosen, tensors, answer.selected) : null;
   plain = null;
   panel.reset();
