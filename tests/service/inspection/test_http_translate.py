@@ -92,8 +92,8 @@ def test_places_of_later_sentences_are_in_the_whole_text(server):
 @pytest.mark.parametrize(
     ("body", "field"),
     [
-        ({"stream": True, "attention": {}}, "attention"),
-        ({"stream": True, "return": ["alignment"]}, "return"),
+        ({"stream": True, "attention": {}}, "stream"),
+        ({"stream": True, "return": ["alignment"]}, "stream"),
         ({"attention": {"layers": 9}}, "attention.layers"),
         ({"attention": {"kind": ["cross"]}}, "attention.kind"),
         ({"attention": {"kinds": ["self"]}}, "attention.kinds[0]"),
