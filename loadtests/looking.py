@@ -52,7 +52,6 @@ async def fairness(client: Client, args: argparse.Namespace) -> dict[str, Any]:
     texts: dict[bool, dict[str, set[str]]] = {False: {}, True: {}}
     looks: list[float] = []
     failures: dict[str, int] = {}
-    source = random.Random(args.seed)
 
     async def translate(text: str, with_looks: bool) -> None:
         started = time.perf_counter()
@@ -71,7 +70,9 @@ async def fairness(client: Client, args: argparse.Namespace) -> dict[str, Any]:
         else:
             failures[f"attention {answer.status}"] = failures.get(f"attention {answer.status}", 0) + 1
 
-    async def arrive(rate: float, until: float, what: Callable[[], Coroutine[Any, Any, None]], limit: int) -> None:
+    async def arrive(
+        source: random.Random, rate: float, until: float, what: Callable[[], Coroutine[Any, Any, None]], limit: int
+    ) -> None:
         """Calls at random moments, `rate` a second, at most `limit` at once."""
         running: set[asyncio.Task[None]] = set()
         while (wait := source.expovariate(rate)) + time.perf_counter() < until:
@@ -81,20 +82,21 @@ async def fairness(client: Client, args: argparse.Namespace) -> dict[str, Any]:
                 running.add(asyncio.create_task(what()))
         await asyncio.gather(*running)
 
-    async def turn(with_looks: bool, length: float) -> None:
+    async def turn(number: int, with_looks: bool, length: float) -> None:
+        source = random.Random(f"{args.seed} {number}")  # the same texts at the same moments in both turns
         until = time.perf_counter() + length
-        arrivals = [arrive(args.rate, until, lambda: translate(source.choice(SENTENCES), with_looks), 1000)]
+        arrivals = [arrive(source, args.rate, until, lambda: translate(source.choice(SENTENCES), with_looks), 1000)]
         if with_looks:
-            arrivals.append(arrive(args.looks, until, look, 2))
+            arrivals.append(arrive(random.Random(number), args.looks, until, look, 2))
         await asyncio.gather(*arrivals)
 
     for with_looks in (False, True):
-        await turn(with_looks, 3)
+        await turn(-1, with_looks, 3)
     for kept in (seconds[False], seconds[True], looks):
         kept.clear()  # that was the warm-up
-    for _ in range(args.rounds):
+    for number in range(args.rounds):
         for with_looks in (False, True):
-            await turn(with_looks, args.seconds)
+            await turn(number, with_looks, args.seconds)
     same = all(texts[False][text] == texts[True][text] for text in texts[False].keys() & texts[True].keys())
     alone, beside = percentile(seconds[False], 99), percentile(seconds[True], 99)
     return {
