@@ -6,8 +6,8 @@
 All routes, streams, attention, files, both dialects, bad input of many kinds, requests that are given up in the midst.
 After a warm-up of a sixth of the time, the server's resident memory is read every few seconds, and its open files,
 threads and sequences when all is quiet, before and after. Bounds: memory grows by less than 2 % (from the mean of the
-first fifth of the readings to that of the last), no file and no thread stays behind, nothing runs that nobody waits
-for, no answer is a 500, none is missing, and there is no error in the log.
+first fifth of the readings to that of the last), no file stays behind, no more threads than pools may have, nothing
+runs that nobody waits for, no answer is a 500, none is missing, and there is no error in the log.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ from loadtests.texts import held_out_sentences
 
 NUM_CLIENTS = 12
 MAX_GROWTH = 0.02
+MOST_NEW_THREADS = 8
+"""Pools get their threads when they are first needed; one that stayed behind with each request would be more."""
 _READ_SECONDS = 2.0
 _QUIET_SECONDS = 6.0
 """After the last answer: idle connections are closed, and what was cancelled has ended."""
@@ -89,7 +91,7 @@ class Soak:
             )
         if self.files[1] > self.files[0]:
             found.append(f"{self.files[1] - self.files[0]} files stayed open")
-        if self.threads[1] > self.threads[0]:
+        if self.threads[1] > self.threads[0] + MOST_NEW_THREADS:
             found.append(f"{self.threads[1] - self.threads[0]} threads stayed")
         if self.running:
             found.append(f"{self.running:.0f} sequences stayed with nobody waiting for them")
