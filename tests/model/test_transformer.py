@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional
 
 from model.linear import Int8Unavailable
-from model.transformer import Transformer, _fastest_precision, pad_sequences
+from model.transformer import Transformer, choose_precision, pad_sequences
 from tests.model import numpy_reference
 from tests.model.tiny import (
     VARIATIONS,
@@ -344,7 +344,7 @@ def test_tied_weights_stay_tied_in_another_format():
 def test_auto_is_the_fastest_format_of_the_device(monkeypatch, device, has_kernels, is_new, expected):
     monkeypatch.setattr("model.transformer.has_int8_kernels", lambda: has_kernels)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: is_new)
-    assert _fastest_precision(torch.device(device)) == expected
+    assert choose_precision("auto", torch.device(device)) == expected
 
 
 def test_int8_is_refused_where_no_processor_computes():
