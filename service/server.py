@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 import socket
 import sys
@@ -16,7 +17,10 @@ from uvicorn.protocols.http.auto import AutoHTTPProtocol
 from service.app import create_app
 from service.engine.errors import EngineDead
 from service.engine.interface import Engine
+from service.engine.work import open_works
 from service.settings import Settings
+
+logger = logging.getLogger(__name__)
 
 _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # listened on, but not to be opened in a browser
 
@@ -107,6 +111,7 @@ class _Server(uvicorn.Server):
         While the engine finishes, probes hear that it is stopping, and new requests get 503 with `Retry-After`.
         """
         engine: Engine = self.config.app.state.services.engine  # type: ignore[union-attr]  # the app of `run`
+        logger.info("stopping: %d requests have %g seconds to end", len(open_works()), self._grace_seconds)
         stopping = asyncio.create_task(engine.stop(self._grace_seconds))
         while not stopping.done():
             await asyncio.wait({stopping}, timeout=1)

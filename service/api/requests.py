@@ -57,6 +57,7 @@ class JsonRoute(APIRoute):
             if self.body_field is None:
                 return await handle(request)
             _check_content_type(request.headers.get("content-type"))
+            check_content_encoding(request)
             request = JsonRequest(request.scope, request.receive)
             try:
                 # Here and not in FastAPI, which turns every error into its own; what is read is kept.
@@ -114,6 +115,19 @@ async def disconnected(request: Request) -> None:
     """Returns when the client has gone; the body must have been read."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
+
+
+def check_content_encoding(request: Request) -> None:
+    """Refuses bodies that are compressed: unpacked, a small one may be of any size.
+
+    Raises:
+        UnsupportedMediaType: Names the encoding.
+    """
+    encoding = request.headers.get("content-encoding", "identity")
+    if encoding.strip().lower() not in ("", "identity"):
+        raise UnsupportedMediaType(
+            f"the content encoding is {shown(encoding)}; allowed is a body as it is, uncompressed"
+        )
 
 
 def _check_content_type(value: str | None) -> None:

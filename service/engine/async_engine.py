@@ -18,7 +18,7 @@ from service.engine.interface import EngineState, EngineStats, ModelInfo
 from service.engine.limits import EngineLimits
 from service.engine.request import EngineEvent, EngineRequest, RequestDoneEvent, RequestResult
 from service.engine.step import ModelRunner
-from service.engine.work import Work, current_work
+from service.engine.work import Work, current_work, open_works
 
 _REASONS = {
     EngineState.NEW: "the engine has not started",
@@ -122,6 +122,9 @@ class AsyncEngine:
             self._closed.set()
             return
         if self._state in (EngineState.STARTING, EngineState.READY):
+            if self._state is EngineState.READY:
+                for work in open_works() - self._begun:
+                    self._begin(work)
             self._state = EngineState.STOPPING
         stop_at = time.monotonic() + grace_seconds
         await self._finish_work(grace_seconds)
@@ -186,12 +189,15 @@ class AsyncEngine:
         handle = _Handle(request.request_id, next(self._tickets))
         self._core.submit(request, handle.ticket, wants_events, is_begun=is_begun)
         if work is not None and work.is_open and not is_begun:
-            work.has_begun = True
-            self._begun.add(work)
-            work.when_ended(self._forget)
+            self._begin(work)
         self._handles[handle.ticket] = handle
         self._tickets_by_id[handle.request_id] = handle.ticket
         return handle
+
+    def _begin(self, work: Work) -> None:
+        work.has_begun = True
+        self._begun.add(work)
+        work.when_ended(self._forget)
 
     def _forget(self, work: Work) -> None:
         self._begun.discard(work)

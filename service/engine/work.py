@@ -7,12 +7,13 @@ some ways have two models. Whoever serves the client says what belongs together:
         ...  # submit, look at what came, submit again
 
 Once a piece of work has begun it is no longer refused for want of room, nor because the engine is told to stop: nobody
-gets half a translation, and what was computed is not thrown away.
+gets half a translation, and what was computed is not thrown away. What is open when an engine is told to stop counts
+as begun: a long text may still be taken apart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -46,13 +47,23 @@ current_work: ContextVar[Work | None] = ContextVar("current_work", default=None)
 """What a submission belongs to; None, or one that has ended, where it stands for itself. Tasks inherit it."""
 
 
+_open_works: set[Work] = set()
+
+
 @contextmanager
 def piece_of_work() -> Iterator[None]:
     """All that is submitted within belongs together."""
     work = Work()
     token = current_work.set(work)
+    _open_works.add(work)
     try:
         yield
     finally:
         current_work.reset(token)
+        _open_works.discard(work)
         work.end()
+
+
+def open_works() -> Set[Work]:
+    """Every piece of work of this process that has not ended."""
+    return frozenset(_open_works)

@@ -19,7 +19,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from service.api.middleware import CLIENT_CLOSED_REQUEST
-from service.api.requests import ClientGone
+from service.api.requests import ClientGone, check_content_encoding
 
 MAX_FIELDS = 2_000
 """More fields than this are refused; each text of a list is one."""
@@ -157,6 +157,7 @@ class DialectRoute(APIRoute):
         handle = super().get_route_handler()
 
         async def handle_dialect(request: Request) -> Response:
+            check_content_encoding(request)
             try:
                 return await handle(request)
             except (ClientDisconnect, ClientGone):

@@ -1,4 +1,5 @@
 import asyncio
+import gzip
 import json
 import time
 from dataclasses import replace
@@ -380,6 +381,16 @@ def test_a_body_that_is_no_json_is_refused(client, body):
 def test_another_content_type_is_refused(client, content_type):
     response = client.post("/v1/translate", content=b'{"text": "a"}', headers={"content-type": content_type})
     problem(response, 415, "unsupported-media-type")
+
+
+@pytest.mark.parametrize("path", ["/v1/translate", "/translate", "/v2/translate"])
+def test_a_compressed_body_is_refused_by_the_encodings_name(client, path):
+    headers = {"content-type": "application/json", "content-encoding": "gzip"}
+    response = client.post(path, content=gzip.compress(b'{"text": "a"}'), headers=headers)
+    assert 400 <= response.status_code < 500
+    assert "gzip" in response.text
+    if path == "/v1/translate":
+        problem(response, 415, "unsupported-media-type")
 
 
 def test_no_content_type_is_refused(client):

@@ -425,6 +425,33 @@ def test_what_belongs_to_begun_work_is_taken_while_the_engine_stops():
     run(scenario)
 
 
+def test_what_is_still_being_prepared_when_the_engine_stops_is_taken():
+    """A long text is taken apart for a while before its first submission."""
+
+    async def scenario():
+        async with running_engine(ScriptedRunner()) as engine:
+            prepared = asyncio.Event()
+
+            async def prepare_and_submit():
+                with piece_of_work():
+                    await prepared.wait()
+                    return await engine.submit(make_request("late", (4,)))
+
+            working = asyncio.create_task(prepare_and_submit())
+            await asyncio.sleep(0)
+            stopping = asyncio.create_task(engine.stop(WAIT_SECONDS))
+            await asyncio.sleep(0.05)
+            assert not stopping.done()
+            with pytest.raises(EngineStopping), piece_of_work():
+                await engine.submit(make_request("new", (3,)))
+            prepared.set()
+            assert (await working).num_target_tokens == 4
+            await stopping
+            assert_all_is_free(engine)
+
+    run(scenario)
+
+
 def test_work_that_does_not_end_is_ended_with_the_grace():
     async def scenario():
         runner = ScriptedRunner()
