@@ -27,6 +27,9 @@ _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # listened on, but not to 
 _SWITCH_INTERVAL_SECONDS = 0.0005
 """How long a thread may keep Python's lock while another one wants it; Python's own choice is ten times that."""
 
+_KEEP_ALIVE_SECONDS = 75
+"""How long a connection is kept for the client's next request. Clients that look every 5 seconds meet uvicorn's own end."""
+
 _LAST_ANSWERS_SECONDS = 5
 """How long answers may take to be sent after the engine has ended every request."""
 
@@ -68,6 +71,7 @@ def run(settings: Settings, announce: Callable[[str], None]) -> bool:
         server_header=False,
         proxy_headers=bool(settings.trusted_proxies),
         forwarded_allow_ips=list(settings.trusted_proxies),
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=_LAST_ANSWERS_SECONDS,
     )
     with _listen(settings.host, settings.port) as listener:

@@ -60,4 +60,4 @@ def seconds_of(tokenizer, text, format_):
 def test_no_text_takes_much_longer_than_its_deadline(tokenizer, part, format_):
     part = part.replace("_", " ")
     text = part * (SIZE // len(part.encode()))
-    assert seconds_of(tokenizer, text, format_) < DEADLINE_SECONDS + 1.2
+    assert seconds_of(tokenizer, text, format_) < DEADLINE_SECONDS + 3

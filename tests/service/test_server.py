@@ -329,7 +329,7 @@ def test_sigterm_with_200_requests_in_flight_gives_each_its_answer_or_a_refusal(
     assert all(len(answer["translations"]) == num_texts for answer in done)
     refused = {(status, answer["detail"]) for status, answer in answers if status != 200}
     assert refused <= {(503, "the engine is stopping")}
-    assert len(done) >= num_begun
+    assert len(done) >= min(num_begun, 200)  # two looks, between which a waiting one may have begun to run
 
 
 def _number(server, name):

@@ -118,6 +118,7 @@ def test_the_node_client_translates_and_understands_refusals(node_client, runnin
             status, document}});
         """,
     )
+    assert "error" not in found, found
     assert "gare" in found["one"]["text"]
     assert (found["one"]["detectedSourceLang"], found["one"]["billedCharacters"]) == ("en", len(SENTENCE))
     assert "sœur" in found["more"][0]["text"] and "Merci" in found["more"][1]["text"]
