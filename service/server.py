@@ -28,7 +28,7 @@ _SWITCH_INTERVAL_SECONDS = 0.0005
 """How long a thread may keep Python's lock while another one wants it; Python's own choice is ten times that."""
 
 _KEEP_ALIVE_SECONDS = 75
-"""How long a connection is kept for the client's next request. Clients that look every 5 seconds meet uvicorn's own end."""
+"""How long a connection is kept for the next request. Clients that look every 5 seconds meet uvicorn's own end of 5."""
 
 _LAST_ANSWERS_SECONDS = 5
 """How long answers may take to be sent after the engine has ended every request."""
