@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,6 +41,13 @@ def read_pairs(path: Path) -> Iterator[SentencePair]:
         raise DataError(f"{path}: no such file") from None
     except (EOFError, gzip.BadGzipFile, OSError) as error:
         raise DataError(f"{path}: unreadable after line {number}: {error}") from error
+
+
+def write_pairs(path: Path, pairs: Iterable[SentencePair]) -> None:
+    """Write pairs, gzipped, as `read_pairs` reads them."""
+    with gzip.open(path, "wt", encoding="utf-8") as file:
+        for pair in pairs:
+            file.write(f"{pair.source_name}\t{pair.first}\t{pair.second}\n")
 
 
 def _parse(raw: bytes, path: Path, number: int) -> SentencePair:

@@ -10,14 +10,13 @@ identifier), and beside whole sentences, where emoji and handles stand.
 from __future__ import annotations
 
 import argparse
-import gzip
 import random
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from model.tokenizer import MASK_CHARACTERS
-from model.training.data import SentencePair, read_pairs
+from model.training.data import SentencePair, read_pairs, write_pairs
 
 SOURCE = "kept"
 _TOKEN = re.compile(r"(?:[^\s,;!?\"'«»():]|:(?=\w))+(?:\(\))?")
@@ -108,9 +107,7 @@ def main() -> None:
         for pair in read_pairs(arguments.corpus)
         if pair.source_name in arguments.sources and max(len(pair.first), len(pair.second)) <= arguments.longest
     )
-    with gzip.open(arguments.output, "wt", encoding="utf-8") as file:
-        for pair in masked_pairs(pairs, arguments.share, arguments.seed):
-            file.write(f"{pair.source_name}\t{pair.first}\t{pair.second}\n")
+    write_pairs(arguments.output, masked_pairs(pairs, arguments.share, arguments.seed))
 
 
 if __name__ == "__main__":

@@ -10,14 +10,13 @@ else in either sentence depends on it then (no gender, no elision).
 from __future__ import annotations
 
 import argparse
-import gzip
 import random
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from model.training.data import SentencePair, read_pairs
+from model.training.data import SentencePair, read_pairs, write_pairs
 
 SOURCE = "tatoeba-names"
 BASE = "tatoeba"
@@ -65,9 +64,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     pairs = [pair for pair in read_pairs(arguments.corpus) if pair.source_name == BASE]
-    with gzip.open(arguments.output, "wt", encoding="utf-8") as file:
-        for pair in renamed_pairs(pairs, shared_names(pairs), arguments.seed):
-            file.write(f"{pair.source_name}\t{pair.first}\t{pair.second}\n")
+    write_pairs(arguments.output, renamed_pairs(pairs, shared_names(pairs), arguments.seed))
 
 
 if __name__ == "__main__":

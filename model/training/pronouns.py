@@ -10,12 +10,11 @@ often.
 from __future__ import annotations
 
 import argparse
-import gzip
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from model.training.data import SentencePair, read_pairs
+from model.training.data import SentencePair, read_pairs, write_pairs
 
 SOURCE = "pronouns"
 _IT = re.compile(r"\bit\b", re.IGNORECASE)
@@ -45,9 +44,7 @@ def main() -> None:
     parser.add_argument("--sources", nargs="+", required=True, help="source names to take pairs from")
     arguments = parser.parse_args()
     pairs = (pair for pair in read_pairs(arguments.corpus) if pair.source_name in arguments.sources)
-    with gzip.open(arguments.output, "wt", encoding="utf-8") as file:
-        for pair in feminine_things(pairs):
-            file.write(f"{pair.source_name}\t{pair.first}\t{pair.second}\n")
+    write_pairs(arguments.output, feminine_things(pairs))
 
 
 if __name__ == "__main__":

@@ -12,14 +12,13 @@ common word ("plan|t"): the ones that a model reads wrongly most easily.
 from __future__ import annotations
 
 import argparse
-import gzip
 import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 from model.tokenizer import Tokenizer
-from model.training.data import SentencePair, read_pairs
+from model.training.data import SentencePair, read_pairs, write_pairs
 from model.training.names import BASE
 
 SOURCE = "tatoeba-rare"
@@ -67,15 +66,13 @@ def main() -> None:
     parser.add_argument("--tokenizer", type=Path)
     arguments = parser.parse_args()
     pairs = [pair for pair in read_pairs(arguments.corpus) if pair.source_name == BASE]
-    with gzip.open(arguments.output, "wt", encoding="utf-8") as file:
-        bounds = arguments.lowest, arguments.highest
-        chosen = (
-            rare_pairs(pairs, *bounds)
-            if arguments.tokenizer is None
-            else misleading_pairs(pairs, Tokenizer(arguments.tokenizer), *bounds)
-        )
-        for pair in chosen:
-            file.write(f"{pair.source_name}\t{pair.first}\t{pair.second}\n")
+    bounds = arguments.lowest, arguments.highest
+    chosen = (
+        rare_pairs(pairs, *bounds)
+        if arguments.tokenizer is None
+        else misleading_pairs(pairs, Tokenizer(arguments.tokenizer), *bounds)
+    )
+    write_pairs(arguments.output, chosen)
 
 
 if __name__ == "__main__":

@@ -6,13 +6,12 @@ python -m model.training.variations ../shared/data/train.en-fr.tsv.gz runs/varia
 from __future__ import annotations
 
 import argparse
-import gzip
 import random
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from model.training.data import SentencePair, read_pairs
+from model.training.data import SentencePair, read_pairs, write_pairs
 from model.training.names import BASE
 
 BARE_SOURCE = "tatoeba-bare"
@@ -60,12 +59,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     pairs = [pair for pair in read_pairs(arguments.corpus) if pair.source_name == BASE]
-    with gzip.open(arguments.output, "wt", encoding="utf-8") as file:
-        for pair in (
-            *bare_pairs(pairs, arguments.bare, arguments.seed),
-            *joined_pairs(pairs, arguments.joined, arguments.seed),
-        ):
-            file.write(f"{pair.source_name}\t{pair.first}\t{pair.second}\n")
+    bare = bare_pairs(pairs, arguments.bare, arguments.seed)
+    joined = joined_pairs(pairs, arguments.joined, arguments.seed)
+    write_pairs(arguments.output, [*bare, *joined])
 
 
 if __name__ == "__main__":
