@@ -249,14 +249,10 @@ class NextResult:
 
 
 class Replayer(Protocol):
-    """Runs the models once more, in any thread. Its methods block."""
+    """Runs the models once more, in any thread. Its methods block, and call `breathe` between short slices of work."""
 
-    def enter_thread(self, rest: Callable[[], None]) -> None:
-        """Called once in each thread that replays, before anything else there.
-
-        Args:
-            rest: To be called between slices of work in that thread, which should be short; it may sleep.
-        """
+    def enter_thread(self) -> None:
+        """Called once in each thread that replays, before anything else there."""
 
     def facts(self) -> Mapping[str, ModelFacts]:
         """Of every model, by name."""
@@ -413,7 +409,7 @@ class Inspection:
         assert self._replayer is not None
         if rests:
             _this_thread.rest = self._rest
-        self._replayer.enter_thread(breathe)
+        self._replayer.enter_thread()
 
     def _rest(self) -> None:
         """After a slice; as what follows, called by the replaying thread alone."""

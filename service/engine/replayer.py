@@ -6,8 +6,7 @@ It shares the runner's modules and only reads them: whatever number format serve
 from __future__ import annotations
 
 import dataclasses
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -48,6 +47,7 @@ from service.engine.inspection import (
     StationRequest,
     StationResult,
     WordLink,
+    breathe,
 )
 
 _MAX_BATCH_TOKENS = 1_024
@@ -63,7 +63,6 @@ class ModelReplayer:
 
     def __init__(self, checkpoints: Sequence[Checkpoint]) -> None:
         self._checkpoints = {checkpoint.name: checkpoint for checkpoint in checkpoints}
-        self._threads = threading.local()
         self._recipes = {
             checkpoint.name: stored_recipe(checkpoint.training, checkpoint.config) for checkpoint in checkpoints
         }
@@ -72,16 +71,9 @@ class ModelReplayer:
         """Of every model, by name."""
         return {name: self._facts(checkpoint) for name, checkpoint in self._checkpoints.items()}
 
-    def enter_thread(self, rest: Callable[[], None]) -> None:
+    def enter_thread(self) -> None:
         """One core for a replay: the others are the engine's. Counts for this thread alone."""
         torch.set_num_threads(1)
-        self._threads.rest = rest
-
-    def _rest(self) -> None:
-        """After each slice of work: others may be waiting for the processor."""
-        rest = getattr(self._threads, "rest", None)
-        if rest is not None:
-            rest()
 
     def capture(self, model: str, request: CaptureRequest) -> Capture:
         """Replays a pair and keeps maps; one pass, whatever is asked for."""
@@ -99,9 +91,9 @@ class ModelReplayer:
             memory=False,
             open_end=request.texts is not None,
             norm_layers=recipe.layers if by_norms else (),
-            pause=self._rest,
+            pause=breathe,
         )
-        self._rest()
+        breathe()
         alignment = None
         if request.texts is not None:
             looked_at = _with_norms(found, recipe, checkpoint.config) if by_norms else found
@@ -112,14 +104,14 @@ class ModelReplayer:
         if compares:
             checks.append(_same_log_probs(checkpoint, found, request))
         maps = _rolled_out(found, wanted) if request.rollout else _chosen(found, wanted)
-        self._rest()
+        breathe()
         return Capture(maps, tuple(checks), alignment)
 
     def stations(self, model: str, request: StationRequest) -> list[StationResult]:
         """Replays a pair and opens stations."""
         checkpoint = self._checkpoints[model]
         tracer = Tracer(
-            checkpoint.model, request.source_ids, request.target_ids, open_end=request.open_end, pause=self._rest
+            checkpoint.model, request.source_ids, request.target_ids, open_end=request.open_end, pause=breathe
         )
         constraints = None
         if request.search is not None:
@@ -130,7 +122,7 @@ class ModelReplayer:
                 no_repeat_ngram_size=request.search.no_repeat_ngram_size,
                 repetition_penalty=request.search.repetition_penalty,
             )
-        self._rest()
+        breathe()
         results = []
         for name, options in request.stations:
             station = take(name, tracer, Options(constraints=constraints, **options))
@@ -147,7 +139,7 @@ class ModelReplayer:
                     tolerance=recipe.tolerance,
                 )
             )
-            self._rest()
+            breathe()
         return results
 
     def align(
@@ -162,14 +154,14 @@ class ModelReplayer:
                 checkpoint.model,
                 [(pairs[index].source_ids, pairs[index].target_ids) for index in batch],
                 followed,
-                self._rest,
+                breathe,
             )
             for index, found in zip(batch, replays, strict=True):
                 source = pairs[index].source
                 target = pairs[index].target or decode_with_spans(checkpoint.tokenizer, found.target_ids)
                 alignment = align_replay(found, source, target, followed)
                 results[index] = _segment_alignment(alignment, found, source, target)
-            self._rest()
+            breathe()
         return [results[index] for index in range(len(pairs))]
 
     def score(

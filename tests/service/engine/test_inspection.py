@@ -19,9 +19,8 @@ class FakeReplayer:
     def facts(self):
         return {"en-fr": "facts"}
 
-    def enter_thread(self, rest):
+    def enter_thread(self):
         self.threads.append(threading.current_thread().name)
-        self.rest = rest
 
     def align(self, model, pairs, recipe=None):
         return [(model, pair.source_ids, threading.current_thread().name) for pair in pairs]
@@ -91,7 +90,7 @@ def test_each_piece_of_work_waits_for_a_gap_between_translations(replayer, monke
     def look(_replayer):
         assert decoding == []  # the first piece waited
         decoding.extend([True] * 3)
-        replayer.rest()
+        inspection_module.breathe()
         assert decoding == []  # so did the next
         return "done"
 
@@ -102,7 +101,7 @@ def test_each_piece_of_work_waits_for_a_gap_between_translations(replayer, monke
         num_looks = len(looks)
         decoding.extend([True] * 3)
         await inspection.align("en-fr", [])
-        replayer.rest()  # of the other thread, whose work a translation waits for
+        inspection_module.breathe()  # of the other thread, whose work a translation waits for
         await inspection.close()
         return num_looks
 
