@@ -82,10 +82,11 @@ class Client:
         on_chunk: Callable[[bytes], None] | None = None,
         *,
         upload_seconds: float = 0.0,
+        content_type: str = "application/json",
     ) -> Answer:
         """One request. What goes wrong below HTTP is an answer with status 0."""
         head = f"{method} {path} HTTP/1.1\r\nHost: {self.host}:{self.port}\r\nContent-Length: {len(body)}\r\n"
-        head += "Content-Type: application/json\r\n\r\n" if body else "\r\n"
+        head += f"Content-Type: {content_type}\r\n\r\n" if body else "\r\n"
         try:
             connection = await self._connection()
             try:

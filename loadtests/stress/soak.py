@@ -2,12 +2,14 @@
 
     python -m loadtests.stress.soak                            # 30 minutes
     python -m loadtests.stress.soak --minutes 2
+    python -m loadtests.stress.soak --pause 1                  # beside other work: a pause after each request
 
-All routes, streams, attention, files, both dialects, bad input of many kinds, requests that are given up in the midst.
-After a warm-up of a sixth of the time, the server's resident memory is read every few seconds, and its open files,
-threads and sequences when all is quiet, before and after. Bounds: memory grows by less than 2 % (from the mean of the
-first fifth of the readings to that of the last), no file stays behind, no more threads than pools may have, nothing
-runs that nobody waits for, no answer is a 500, none is missing, and there is no error in the log.
+All routes, streams, attention, files and documents, glossaries, both dialects, bad input of many kinds, requests that
+are given up in the midst. After a warm-up of a sixth of the time, the server's resident memory is read every few
+seconds, and its open files, threads and sequences when all is quiet, before and after. Bounds: memory grows by less
+than 2 % (from the mean of the first fifth of the readings to that of the last), no file stays behind, no more threads
+than pools may have, nothing runs that nobody waits for, no answer is a 500, none is missing, and there is no error in
+the log.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from loadtests.client import Client
+from loadtests.client import Answer, Client
 from loadtests.servers import ServerProcess, end_in_order, gossamer_server
 from loadtests.texts import held_out_sentences
 
@@ -40,7 +42,7 @@ _READ_SECONDS = 2.0
 _QUIET_SECONDS = 6.0
 """After the last answer: idle connections are closed, and what was cancelled has ended."""
 
-ALLOWED = frozenset((200, 400, 404, 405, 406, 408, 413, 415, 422, 429, 503, 504))
+ALLOWED = frozenset((200, 201, 204, 400, 404, 405, 406, 408, 413, 415, 422, 429, 503, 504))
 Draw = Callable[[random.Random], str]
 
 
@@ -129,8 +131,8 @@ class Visitor:
 
     async def visit(self) -> None:
         """One request of some kind."""
-        kind = self._random.choices((self._good, self._bad, self._broken, self._give_up), (8, 3, 1, 2))[0]
-        await kind()
+        kinds = (self._good, self._bad, self._broken, self._give_up, self._file, self._document, self._glossary)
+        await self._random.choices(kinds, (16, 6, 2, 4, 1, 1, 1))[0]()
 
     async def _good(self) -> None:
         text = self._text()
@@ -152,7 +154,7 @@ class Visitor:
                 ("/v1/attention", {"text": self._text(1), "target": "fr"}),
                 ("/v1/alignment", {"text": self._text(1)}),
                 ("/v1/trace", {"text": "Good morning."}),
-                ("/v1/score", {"text": "Good morning.", "translation": "Bonjour."}),
+                ("/v1/score", {"text": "Good morning.", "target_text": "Bonjour."}),
                 ("/v1/next", {"text": "Good morning.", "prefix": "Bon"}),
                 ("/translate", {"q": text, "source": "en", "target": "fr", "format": "text"}),
                 ("/detect", {"q": text}),
@@ -161,13 +163,66 @@ class Visitor:
                 ("/languages", None),
                 ("/v2/usage", None),
                 ("/metrics", None),
+                ("/healthz", None),
                 ("/readyz", None),
+                ("/startupz", None),
+                ("/health", None),
+                ("/frontend/settings", None),
                 ("/", None),
                 ("/docs", None),
                 ("/openapi.json", None),
             ]
         )
         await self._ask(path, body)
+
+    async def _file(self) -> None:
+        """A file, and its translation; one of five is no text."""
+        answer = await self._upload("/translate_file", "source", "target", "fr")
+        if answer.status == 200:
+            path = "/" + str(answer.json()["translatedFileUrl"]).split("/", 3)[3]
+            self._count("/download_file", str((await self._client.get(path)).status))
+
+    async def _document(self) -> None:
+        """A document, waited for and fetched; some are left there."""
+        answer = await self._upload("/v2/document", "source_lang", "target_lang", "FR")
+        if answer.status != 200 or self._random.random() < 0.2:
+            return
+        ticket = answer.json()
+        path = f"/v2/document/{ticket['document_id']}"
+        for _ in range(300):
+            status = await self._client.post(path, {"document_key": ticket["document_key"]})
+            if status.status != 200 or status.json()["status"] in ("done", "error"):
+                break
+            await asyncio.sleep(0.2)
+        self._count("/v2/document/{id}", str(status.status))
+        fetched = await self._client.post(f"{path}/result", {"document_key": ticket["document_key"]})
+        self._count("/v2/document/{id}/result", str(fetched.status))
+
+    async def _upload(self, path: str, source_name: str, target_name: str, target: str) -> Answer:
+        content = self._text().encode() if self._random.random() < 0.8 else self._random.randbytes(300)
+        boundary = "a-boundary"
+        parts = [
+            f'--{boundary}\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'.encode()
+            for name, value in ((source_name, "en"), (target_name, target))
+        ]
+        disposition = 'Content-Disposition: form-data; name="file"; filename="a.txt"'
+        parts.append(f"--{boundary}\r\n{disposition}\r\n\r\n".encode() + content + b"\r\n")
+        body = b"".join(parts) + f"--{boundary}--\r\n".encode()
+        answer = await self._client.request(
+            "POST", path, body, content_type=f"multipart/form-data; boundary={boundary}"
+        )
+        self._count(path, str(answer.status))
+        return answer
+
+    async def _glossary(self) -> None:
+        """A glossary made, read and taken away."""
+        body = {"name": "g", "source_lang": "en", "target_lang": "fr", "entries": "web\ttoile", "entries_format": "tsv"}
+        made = await self._client.post("/v2/glossaries", body)
+        self._count("/v2/glossaries", str(made.status))
+        if made.status == 201:
+            path = f"/v2/glossaries/{made.json()['glossary_id']}"
+            self._count("/v2/glossaries/{id}", str((await self._client.get(path)).status))
+            self._count("/v2/glossaries/{id}", str((await self._client.request("DELETE", path, b"")).status))
 
     async def _bad(self) -> None:
         path, body = self._random.choice(
@@ -240,8 +295,8 @@ def _post(body: bytes, announced: int | None = None) -> bytes:
     return b"POST /v1/translate HTTP/1.1\r\n" + head.encode() + body
 
 
-async def run(server: ServerProcess, seconds: float) -> Soak:
-    """Soaks a server."""
+async def run(server: ServerProcess, seconds: float, pause_seconds: float = 0.0) -> Soak:
+    """Soaks a server; each client waits for `pause_seconds` after each request."""
     await server.wait_until_ready()
     visitors = [Visitor(server, seed) for seed in range(NUM_CLIENTS)]
     start = time.monotonic()
@@ -250,6 +305,7 @@ async def run(server: ServerProcess, seconds: float) -> Soak:
     async def visit(visitor: Visitor, until: float) -> None:
         while time.monotonic() < until:
             await visitor.visit()
+            await asyncio.sleep(pause_seconds)
 
     async def read() -> None:
         while True:
@@ -299,12 +355,13 @@ def main() -> None:
     """Start, soak, stop, tell."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument("--pause", type=float, default=0.0, metavar="SECONDS", help="of each client after each request")
     parser.add_argument("--model", type=Path, help="default: the bundled one")
     arguments = parser.parse_args()
     end_in_order()
     server = gossamer_server(arguments.model)
     try:
-        soak = asyncio.run(run(server, 60 * arguments.minutes))
+        soak = asyncio.run(run(server, 60 * arguments.minutes, arguments.pause))
     finally:
         server.stop()
     faults = soak.faults()
