@@ -145,16 +145,18 @@ class Delta:
         translation: Which text.
         segment: Which of its segments.
         text: What is new.
+        text_so_far: All of the segment until now; it stands.
     """
 
     translation: int
     segment: int
     text: str
+    text_so_far: str
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentDone:
-    """A segment is finished; its text counts, whatever its deltas were.
+    """A segment is finished; its text begins with that of its deltas.
 
     Attributes:
         translation: Which text.
@@ -345,8 +347,8 @@ class _Events:
             return None
         content = json.loads(value)
         match self._name:
-            case "delta":
-                return Delta(content["translation"], content["segment"], content["text"])
+            case "token":
+                return Delta(content["translation"], content["segment"], content["delta"], content["text"])
             case "segment":
                 return SegmentDone(content["translation"], content["segment"], content["text"], content)
             case "done":

@@ -135,7 +135,7 @@ class StreamingUser(_User):
                 response.failure(f"{response.status_code} {response.text}")
                 return
             while line := response.stream.readline(b"\n"):
-                if first is None and line.startswith(b"event: delta"):
+                if first is None and line.startswith(b"event: token"):
                     first = time.perf_counter() - started
                 last = line if line.strip() else last
             if b'"translations"' not in last:

@@ -71,7 +71,7 @@ async def stream(server: ServerProcess, text: str, num_tokens: int) -> dict[str,
 
     def on_chunk(chunk: bytes) -> None:
         nonlocal first
-        if first is None and b"event: delta" in chunk:
+        if first is None and b"event: token" in chunk:
             first = time.perf_counter() - started
 
     answer = await server.client.post("/v1/translate", body, on_chunk)

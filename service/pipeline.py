@@ -58,6 +58,8 @@ _WARNING_FOR: dict[_Fault, WarningCode] = {
     "untranslated": "untranslated",
     "too_short": "length",
     "truncated": "length",
+    "too_long": "length",
+    "repetition": "repetition",
 }
 """Of what is given back all the same."""
 
@@ -202,6 +204,8 @@ class _Node:
     """Whether it is less than a sentence, so that its translation gets no capital and full stop of its own."""
     tries: list[_Try] = field(default_factory=list)
     guarded: bool = False
+    shown: tuple[int, ...] = ()
+    """What the model has written and somebody has read already: it stands."""
     fallback: list[_Candidate] = field(default_factory=list)
     fallback_try: _Try | None = None
     children: list[_Node] = field(default_factory=list)
@@ -285,7 +289,7 @@ class SegmentWork:
 
     def sequences(self) -> list[SequenceRequest]:
         """What the engine is to do now; none when all is done."""
-        return [SequenceRequest(node.tries[-1].encoding.ids, node.tries[-1].options) for node in self._open]
+        return [SequenceRequest(node.tries[-1].encoding.ids, node.tries[-1].options, node.shown) for node in self._open]
 
     def owners(self) -> list[int]:
         """For each of `sequences` the number of its segment, the first of those that share it."""
@@ -296,11 +300,25 @@ class SegmentWork:
         return self._sharing[index]
 
     def shows_plainly(self, place: int) -> bool:
-        """Whether what the model writes for this sequence is at once the translation of its whole segment."""
+        """Whether what the model writes for this sequence is at once the translation of its whole segment.
+
+        Not with kept spans in it: whether they are kept is known at its end.
+        """
         node = self._open[place]
-        form = node.tries[-1].form
         is_whole = self._roots[self._owner[id(node)]] is node
-        return is_whole and len(node.tries) == 1 and not form.hidden and not form.is_capitals
+        keeps_nothing = not node.spans and not number_runs(node.text)
+        return is_whole and len(node.tries) == 1 and keeps_nothing and not node.tries[-1].form.is_capitals
+
+    def show(self, place: int, token_ids: Sequence[int]) -> None:
+        """Says that somebody has read what the model has written so far for a sequence that `shows_plainly`.
+
+        The segment's translation begins with it then, whatever is wrong with it.
+
+        Args:
+            place: Which of `sequences`.
+            token_ids: What came to what was shown before.
+        """
+        self._open[place].shown += tuple(token_ids)
 
     def take(self, results: Sequence[SequenceResult]) -> None:
         """Takes what the engine made of `sequences`.
@@ -389,6 +407,9 @@ class SegmentWork:
     def _judge(self, node: _Node, result: SequenceResult) -> None:
         """Takes the first good hypothesis, or decides what comes next."""
         self._check()
+        if node.shown:
+            self._judge_shown(node, result)
+            return
         now = node.tries[-1]
         keeping: list[_Candidate] = []
         good: list[_Candidate] = []
@@ -421,6 +442,29 @@ class SegmentWork:
             self._give_in(node)
         else:
             self._part_around(node)
+
+    def _judge_shown(self, node: _Node, result: SequenceResult) -> None:
+        """Of what has been read already only the rest can be tried again."""
+        now = node.tries[-1]
+        found = [self._as_written(node, now.form, hypothesis) for hypothesis in result.hypotheses]
+        found.sort(key=_weight)
+        if not node.fallback or _weight(found[0]) < _weight(node.fallback[0]):
+            node.fallback, node.fallback_try = found, now
+        best = node.fallback[0]
+        if best.faults_beyond_minor and not node.guarded:
+            node.guarded = True
+            if self._try(node, (), options=self._retry_options()):
+                return
+        assert node.fallback_try is not None
+        self._settle(node, node.fallback_try, node.fallback[: self._num_wanted])
+        node.warnings += [_WARNING_FOR[fault] for fault in best.faults if fault in _WARNING_FOR]
+
+    def _as_written(self, node: _Node, form: Form, hypothesis: Hypothesis) -> _Candidate:
+        """A hypothesis without kept spans, taken as it is."""
+        written = self._vocabulary.tokenizer.decode(hypothesis.tokens_without_eos)
+        pieces = _stripped([Piece(written, 0, len(written))] if written else [])
+        text = "".join(piece.text for piece in pieces)
+        return _Candidate(text, tuple(pieces), hypothesis, self._faults(node, form, pieces, text, hypothesis))
 
     def _try_other_form(self, node: _Node) -> bool:
         hard = [span for span in node.spans if not span.is_soft]

@@ -12,6 +12,7 @@ nothing of torch.
 from __future__ import annotations
 
 import asyncio
+import collections
 import functools
 import itertools
 import math
@@ -303,11 +304,13 @@ class TextDelta:
         text_index: Which text of the job.
         segment_index: Which segment of the text.
         text: What is new; never a part of a character.
+        text_so_far: All of the segment until now; its translation begins with it.
     """
 
     text_index: int
     segment_index: int
     text: str
+    text_so_far: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,6 +344,28 @@ class _Plan:
     work: SegmentWork
     documents: list[Document] = field(default_factory=list)
     places: list[tuple[int, int]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Told:
+    """What was told of a segment; without white space at the ends, for its translation has none there.
+
+    Attributes:
+        text: All of it.
+    """
+
+    text: str = ""
+    _held_back: str = ""
+
+    def push(self, written: str) -> str:
+        """Takes what was written since; returns what can be told of it."""
+        waiting = self._held_back + written
+        delta = waiting.rstrip()
+        self._held_back = waiting[len(delta) :]
+        if not self.text:
+            delta = delta.lstrip()
+        self.text += delta
+        return delta
 
 
 class Translator:
@@ -556,8 +581,9 @@ class Translator:
         """As `translate`, event by event; the last one is the whole translation.
 
         Segments are written side by side, so their events are mixed. Greedy and sampled ones come in parts, but all at
-        once if a kept span is hidden in them; a beam is heard of when its segment is done. What is tried again comes
-        last, and its `SegmentDone` differs from its deltas. A caller that stops early closes the iterator (`aclosing`).
+        once if there is a kept span in them; a beam is heard of when its segment is done. What has been told stands:
+        where something is tried again, that is the rest of it. A caller that stops early closes the iterator
+        (`aclosing`).
 
         Raises:
             EngineError: As `translate`; refusals come before the first event.
@@ -582,7 +608,7 @@ class Translator:
         work = plan.work
         tokenizer = self.tokenizer(job.model)
         done: dict[int, SegmentTranslation] = {}
-        begun: set[int] = set()
+        told_of = collections.defaultdict[int, _Told](_Told)
         timings = Timings()
         while sequences := work.sequences():
             owners = work.owners()
@@ -600,16 +626,20 @@ class Translator:
                     if isinstance(event, TokensEvent) and plain[event.sequence_index]:
                         decoder = streams.setdefault(event.sequence_index, tokenizer.decode_stream())
                         text = "".join(decoder.push(token_id) for token_id in event.token_ids)
-                        if text:
-                            begun.add(owners[event.sequence_index])
-                            yield TextDelta(*plan.places[owners[event.sequence_index]], text)
+                        work.show(event.sequence_index, event.token_ids)
+                        owner = owners[event.sequence_index]
+                        delta = told_of[owner].push(text)
+                        if delta:
+                            yield TextDelta(*plan.places[owner], delta, told_of[owner].text)
             for index in itertools.chain.from_iterable(work.sharing(owner) for owner in dict.fromkeys(owners)):
                 if work.is_done(index):
                     text_index, segment_index = plan.places[index]
                     segment = plan.documents[text_index].segments[segment_index]
                     done[index] = _segment_done(segment, work.outcome(index))
-                    if index not in begun and job.options.beam_size == 1:
-                        yield TextDelta(text_index, segment_index, done[index].text)
+                    text = done[index].text
+                    rest = text.removeprefix(told_of[index].text)
+                    if rest and job.options.beam_size == 1:
+                        yield TextDelta(text_index, segment_index, rest, text)
                     yield SegmentDone(text_index, segment_index, done[index])
         self._tell(work, job)
         yield _finish(plan, done, timings)

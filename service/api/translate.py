@@ -294,7 +294,7 @@ async def _encoded(
 def _encode(event: TextDelta | SegmentDone, body: schemas.TranslateRequest, job: Job, services: Services) -> bytes:
     where: dict[str, object] = {"translation": event.text_index, "segment": event.segment_index}
     if isinstance(event, TextDelta):
-        return encode_event("delta", where | {"text": event.text})
+        return encode_event("token", where | {"text": event.text_so_far, "delta": event.text})
     tokenizer = services.translator.tokenizer(job.model_of(event.text_index))
     segment = _segment(event.translation, body.return_, tokenizer)
     return encode_event("segment", where | segment.model_dump(exclude_none=True))

@@ -261,12 +261,12 @@ def test_a_stream_is_tried_again_until_it_begins():
 def test_a_stream_that_breaks_off_is_an_error():
     class Broken(httpx.SyncByteStream):
         def __iter__(self):
-            yield b'event: delta\ndata: {"translation": 0, "segment": 0, "text": "B"}\n\n'
+            yield b'event: token\ndata: {"translation": 0, "segment": 0, "text": "AB", "delta": "B"}\n\n'
             raise httpx.ReadError("reset")
 
     client = Client(transport=httpx.MockTransport(lambda request: httpx.Response(200, stream=Broken())))
     events = client.stream("a")
-    assert next(events) == Delta(0, 0, "B")
+    assert next(events) == Delta(0, 0, "B", "AB")
     with pytest.raises(ConnectionFailed, match="broke off"):
         next(events)
 

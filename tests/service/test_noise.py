@@ -5,6 +5,7 @@ import time
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gossamer import Client, Delta, SegmentDone
 from loadtests.quality.noise import is_loop, noisy_texts
 from service.text.kept import kept_spans, number_runs
 
@@ -75,6 +76,21 @@ def test_noise_makes_no_loops_and_nothing_too_long(bundled_server):
         assert not is_loop(source, item["text"]), (source, item["text"])
         assert len(item["text"]) <= 3 * len(source), (source, item["text"])
         check(source, item, 0)
+
+
+def test_what_a_stream_has_told_stands(bundled_server):
+    texts = noisy_texts(76)[38:]
+    told, done = {}, {}
+    with Client(bundled_server.address, timeout_seconds=600) as client:
+        for event in client.stream(texts, target="fr"):
+            if isinstance(event, Delta):
+                place = event.translation, event.segment
+                told[place] = told.get(place, "") + event.text
+                assert event.text_so_far == told[place]
+            if isinstance(event, SegmentDone):
+                done[event.translation, event.segment] = event.text
+    assert told == done
+    assert len(done) > 30
 
 
 def test_noise_is_the_same_in_every_run():

@@ -328,3 +328,44 @@ def test_a_term_that_comes_to_the_start_gets_the_capital_of_its_source():
     hypothesis = Hypothesis((*TOKENIZER.encode("7 est ancienne.", "fr").ids, EOS_ID), "stop")
     work.take([SequenceResult((hypothesis,), "stop", SequenceTimings(0, 0, 0), 5, 1)] * 2)
     assert [outcome.nth_text(0) for outcome in work.outcomes()] == ["Toile est ancienne.", "toile est ancienne."]
+
+
+def written(*texts):
+    hypotheses = tuple(Hypothesis((*TOKENIZER.encode(text, "fr").ids, EOS_ID), "stop") for text in texts)
+    return SequenceResult(hypotheses, "stop", SequenceTimings(0, 0, 0), 5, 1)
+
+
+def test_what_was_shown_stands_and_its_rest_is_tried_again():
+    work = SegmentWork(Vocabulary(TOKENIZER, "en"), DecodingOptions(), max_tokens=200)
+    work.add("the fine old salad")
+    begun = TOKENIZER.encode("la salade ", "fr").ids
+    assert work.shows_plainly(0)
+    work.show(0, begun[:4])
+    work.show(0, begun[4:])
+    work.take([written("la salade salade salade salade salade salade salade salade")])
+    (again,) = work.sequences()
+    assert again.forced_prefix == begun
+    assert again.options.beam_size > 1
+    work.take([written("la salade salade salade salade salade salade salade", "la salade vieille")])
+    assert not work.sequences()
+    assert work.outcome(0).nth_text(0) == "la salade vieille"
+    assert work.outcome(0).warnings == ()
+
+
+def test_what_was_shown_stands_even_if_nothing_good_begins_with_it():
+    work = SegmentWork(Vocabulary(TOKENIZER, "en"), DecodingOptions(), max_tokens=200)
+    work.add("the fine old salad")
+    loop = "la salade" + 12 * " salade"
+    work.show(0, TOKENIZER.encode(loop, "fr").ids)
+    for _ in range(2):
+        work.take([written(loop)])
+    assert not work.sequences()
+    assert work.outcome(0).nth_text(0) == loop
+    assert work.outcome(0).warnings == ("repetition", "length")
+
+
+@pytest.mark.parametrize("text", ["See {name} now.", "I have 3 cats.", "GO HOME NOW"])
+def test_what_may_yet_change_is_not_shown(text):
+    work = SegmentWork(Vocabulary(TOKENIZER, "en"), DecodingOptions(), max_tokens=200)
+    work.add(text)
+    assert not work.shows_plainly(0)

@@ -535,9 +535,10 @@ def test_a_stream_s_parts_are_those_of_its_segments(client):
     events = events_of(post(client, text="One. Two.", stream=True))
     written = ["", ""]
     for name, data in events:
-        if name == "delta":
+        if name == "token":
             assert data["translation"] == 0
-            written[data["segment"]] += data["text"]
+            written[data["segment"]] += data["delta"]
+            assert data["text"] == written[data["segment"]]
     done = [data["text"] for name, data in events if name == "segment"]
     assert written == done == ["ONE.", "TWO."]
 
@@ -550,7 +551,7 @@ def test_an_error_within_a_stream_is_its_last_event(client, engine):
 
     engine.stream = broken
     events = events_of(post(client, text="One.", stream=True))
-    assert [name for name, _ in events] == ["delta", "error"]
+    assert [name for name, _ in events] == ["token", "error"]
     assert events[-1][1]["type"] == "urn:gossamer:problem:model-failed"
     assert 'gossamer_requests_total{outcome="error",route="/v1/translate"} 1.0' in client.get("/metrics").text
 
@@ -632,8 +633,8 @@ def test_events_of_several_models_name_the_texts_of_the_request(engine, make_cli
     events = events_of(post(make_client(), text=[ENGLISH, GERMAN], source="auto", target="fr", stream=True))
     written = ["", ""]
     for name, data in events:
-        if name == "delta":
-            written[data["translation"]] += data["text"]
+        if name == "token":
+            written[data["translation"]] += data["delta"]
     assert written == [ENGLISH.upper(), GERMAN.upper()]
     assert {data["translation"]: data["source"] for name, data in events if name == "segment"} == {
         0: ENGLISH,
