@@ -33,7 +33,13 @@ class Texts:
     """Draws texts; the same seed draws the same."""
 
     def __init__(
-        self, tokenizer: TextTokenizer, language: str, sentences: Sequence[str] | None = None, seed: int = 1
+        self,
+        tokenizer: TextTokenizer,
+        language: str,
+        sentences: Sequence[str] | None = None,
+        seed: int = 1,
+        *,
+        full_stop: str = ".",
     ) -> None:
         """Takes the material.
 
@@ -42,8 +48,10 @@ class Texts:
             language: Of the sentences.
             sentences: Where texts are drawn from; by default the held-out ones.
             seed: Of the drawing.
+            full_stop: Ends what is drawn by `sentence`. Empty for a tokenizer that does not know it: what a model
+                cannot read is kept by the server in ways of its own, too.
         """
-        self._tokenizer, self._language = tokenizer, language
+        self._tokenizer, self._language, self._full_stop = tokenizer, language, full_stop
         self._sentences = list(held_out_sentences() if sentences is None else sentences)
         # Numbers, names of files and the like are kept by the server in ways of their own; words are what is measured.
         self._words = [
@@ -64,10 +72,10 @@ class Texts:
         for _ in range(_MAX_TRIES):
             start = self._generator.randrange(len(self._words))
             chosen = [self._word(start)]
-            while self.count(" ".join(chosen) + ".") < num_tokens:
+            while self.count(" ".join(chosen) + self._full_stop) < num_tokens:
                 chosen.append(self._word(start + len(chosen)).lower())
             for _ in range(8):  # the last words decide: others in their place until the count is right
-                text = " ".join(chosen) + "."
+                text = " ".join(chosen) + self._full_stop
                 if self.count(text) == num_tokens:
                     return text
                 chosen[-1] = self._word(self._generator.randrange(len(self._words))).lower()

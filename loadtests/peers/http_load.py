@@ -37,6 +37,7 @@ import math
 import os
 import platform
 import random
+import re
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
@@ -89,7 +90,9 @@ class Form:
             words = [f"{a}{b}" for a in "bcdfghjklmnpqrstvwxz" for b in ("a", "e", "i", "o", "u", "an", "er")]
             generator = random.Random(seed)
             sentences = [" ".join(generator.choice(words) for _ in range(12)) for _ in range(200)]
-        return Texts(tokenizer, description.source_language, sentences, seed)
+        # Nor does it know a full stop, around which the server would part each text and translate it a second time.
+        full_stop = "" if self.fixed_lengths else "."
+        return Texts(tokenizer, description.source_language, sentences, seed, full_stop=full_stop)
 
 
 @dataclass
@@ -107,6 +110,7 @@ class System:
     outputs: dict[str, str] = field(default_factory=dict)
     target_tokens: int = 0
     too_short: int = 0
+    decoded_tokens: int | None = None
 
     @property
     def is_ours(self) -> bool:
@@ -170,6 +174,12 @@ class System:
     def _count(self, written: int, num_tokens: int | None) -> None:
         self.target_tokens += written
         self.too_short += self.form.fixed_lengths and written != num_tokens
+
+    async def count_decoded(self) -> None:
+        """Ours alone: how many tokens the server has decoded for what it answered, what it tried again included."""
+        metrics = (await self.server.client.get("/metrics")).body.decode()
+        found = re.search(r"^gossamer_decoded_tokens_total (\S+)", metrics, re.MULTILINE)
+        self.decoded_tokens = int(float(found[1])) if found else None
 
     async def probe(self, until: asyncio.Event) -> None:
         """Ask /healthz again and again, on schedule."""
@@ -320,6 +330,8 @@ async def measure(form: Form, arguments: argparse.Namespace) -> dict[str, Any]:
         longs = [(draw(arguments.long_tokens), arguments.long_tokens) for _ in range(2 * _NUM_LONG)]
         for system in [one for one in systems if one.name in ("ours", best_rival(systems))]:
             await run_shorts(system, shorts, longs, arguments.short_rate, arguments.seed)
+        for system in [one for one in systems if one.is_ours]:
+            await system.count_decoded()
         return report(form, systems)
     finally:
         for system in systems:
@@ -372,6 +384,7 @@ def report(form: Form, systems: Sequence[System]) -> dict[str, Any]:
             "peak_memory_bytes": system.server.peak_memory_bytes(),
             "target_tokens": system.target_tokens,
             "answers_shorter_than_asked": system.too_short,
+            "decoded_tokens": system.decoded_tokens,
             "errors": len(system.errors),
         }
         found[system.name] = entry
@@ -385,6 +398,8 @@ def report(form: Form, systems: Sequence[System]) -> dict[str, Any]:
         write(f"{entry['errors']:8}\n")
         for error in system.errors[:3]:
             write(f"    {error}\n")
+        if form.fixed_lengths and (system.decoded_tokens or 0) > system.target_tokens:
+            write(f"    decoded {system.decoded_tokens:,} tokens for {system.target_tokens:,} answered: unequal work\n")
         if system.too_short:
             write(f"    {system.too_short} answers were shorter than asked: the model ended by itself\n")
     return {"systems": found, "against": compare(systems, found)}

@@ -20,6 +20,13 @@ def test_a_sentence_has_exactly_so_many_tokens_and_is_one_segment(tokenizer, len
     assert [texts.count(segment.text) for segment in document.segments] == [length]
 
 
+def test_a_sentence_can_go_without_a_full_stop(tokenizer):
+    texts = Texts(tokenizer, "en", full_stop="")
+    text = texts.sentence(33)
+    assert texts.count(text) == 33
+    assert text[-1].isalpha()
+
+
 @pytest.mark.parametrize("length", [8, 64, 256])
 def test_sentences_have_so_many_tokens_together(tokenizer, length):
     texts = Texts(tokenizer, "en")
