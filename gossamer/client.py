@@ -414,7 +414,7 @@ class Client:
         Args:
             text: One text, or several.
             target: Code of the language to translate to; needed if several can be.
-            source: Code of the language it is in, or `auto`.
+            source: Code of the language it is in; `auto`, or nothing where several can be meant, finds it out.
             model: Name of the model; needed if several fit.
             format: What the text is.
             decoding: How to search: `beam_size`, `num_hypotheses`, ... as docs/api.md says.

@@ -360,6 +360,17 @@ class GoldAlignment:
             possible=sure | {(source, target) for source, target in values["possible"]},
         )
 
+    def reversed(self) -> GoldAlignment:
+        """The same for a model of the other direction: what a hand linked holds both ways."""
+        return GoldAlignment(
+            source=self.target,
+            target=self.source,
+            source_words=self.target_words,
+            target_words=self.source_words,
+            sure=frozenset((target, source) for source, target in self.sure),
+            possible=frozenset((target, source) for source, target in self.possible),
+        )
+
 
 def links_between(
     alignment: Alignment, source_words: Sequence[tuple[int, int]], target_words: Sequence[tuple[int, int]]

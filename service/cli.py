@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from model.decoding import DecodingOptions, InvalidDecodingOptions
-from service.settings import Settings, SettingsError, load_settings
+from service.settings import BUNDLED_MODELS, Settings, SettingsError, load_settings
 
 if TYPE_CHECKING:
     from service.keys import KeyFile
@@ -50,6 +50,9 @@ def main(
     ] = False,
 ) -> None:
     """A translation server you can see through: serve, translate, train and evaluate Transformer models."""
+
+
+_MODEL = "Checkpoint folder, or the name of a model that comes with Gossamer"
 
 
 class LogLevel(StrEnum):
@@ -83,7 +86,8 @@ class QuantizationName(StrEnum):
 
 
 ModelOption = Annotated[
-    Path | None, typer.Option("--model", "-m", help="Checkpoint folder. Default: the model that comes with Gossamer.")
+    Path | None,
+    typer.Option("--model", "-m", help=f"{_MODEL}. Default: the only one that would be served."),
 ]
 BeamOption = Annotated[
     int, typer.Option("--beam-size", "-b", help="Hypotheses kept alive, 1 to 16: 1 is fastest, 4 often a bit better.")
@@ -102,7 +106,7 @@ def serve(
     port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one. Default: 8000.")] = None,
     model: Annotated[
         list[Path] | None,
-        typer.Option("--model", "-m", help="Checkpoint folder; may be repeated. Default: all that come with Gossamer."),
+        typer.Option("--model", "-m", help=f"{_MODEL}; may be repeated. Default: all that come with Gossamer."),
     ] = None,
     log_level: Annotated[LogLevel | None, typer.Option(help="Least important lines to log. Default: info.")] = None,
     allow_open: Annotated[
@@ -123,7 +127,7 @@ def serve(
         settings = load_settings(
             host=host,
             port=port,
-            models=tuple(model) if model else None,
+            models=tuple(map(_folder_of, model)) if model else None,
             log_level=log_level.value if log_level else None,
             allow_open=allow_open or None,
         )
@@ -277,7 +281,7 @@ def revoke(
 
 @app.command(
     epilog="Examples: gossamer translate 'Good morning.'    gossamer translate < book.txt > livre.txt    "
-    "gossamer translate --html --file page.html > page.fr.html    "
+    "gossamer translate --from fr --html --file page.html > page.en.html    "
     "gossamer translate --server http://127.0.0.1:8000 --target fr -"
 )
 def translate(
@@ -290,15 +294,25 @@ def translate(
     ] = None,
     html: Annotated[bool, typer.Option("--html", help="Texts and files are HTML; a file is read whole.")] = False,
     xml: Annotated[bool, typer.Option("--xml", help="Texts and files are XML; a file is read whole.")] = False,
-    model: ModelOption = None,
+    model: Annotated[
+        Path | None, typer.Option("--model", "-m", help=f"{_MODEL}. Default: all that come with Gossamer.")
+    ] = None,
     beam_size: BeamOption = 4,
     server: Annotated[
         str | None, typer.Option(metavar="URL", help="Let this server translate, instead of this machine.")
     ] = None,
     source: Annotated[
-        str | None, typer.Option(help="Language code of the texts, or auto. Default: what the only model reads.")
+        str | None,
+        typer.Option(
+            "--source",
+            "--from",
+            help="Language code of the texts, or auto. Default: found out, if models read several.",
+        ),
     ] = None,
-    target: Annotated[str | None, typer.Option(help="Language code to translate to. Default: the only one.")] = None,
+    target: Annotated[
+        str | None,
+        typer.Option("--target", "--to", help="Language code to translate to. Default: the only one from there."),
+    ] = None,
     api_key: Annotated[str | None, typer.Option(help="For a server that needs one.")] = None,
     progress: Annotated[
         bool | None,
@@ -395,7 +409,7 @@ def _translate_with_ray(
     except ModuleNotFoundError as error:
         _fail_without_package(error, "a Ray cluster", "ray")
     try:
-        settings = _settings_for(model.resolve() if model else None)
+        settings = _settings_for(_folder_of(model).resolve() if model else None)
         job = RayJob(address, Path(file), output, settings, source, target, options, num_workers, cpus_per_worker)
         total = job.input.stat().st_size if job.input.is_file() else None
         with progress_bar(total, show_progress) as report:
@@ -448,7 +462,7 @@ def train(
         typer.echo("Not finished yet; the same command goes on from here.", err=True)
 
 
-@app.command(epilog="Example: gossamer evaluate --data test/ --beam-size 4 --output scores.json")
+@app.command(epilog="Example: gossamer evaluate --model fr-en --data test/ --beam-size 4 --output scores.json")
 def evaluate(
     data: Annotated[
         list[Path],
@@ -471,7 +485,7 @@ def evaluate(
         from model.training.evaluation import main
 
         main(
-            model or _only_model(_settings()),
+            _folder_of(model) if model else _only_model(_settings()),
             data,
             options=options,
             precision=precision.value,
@@ -524,11 +538,16 @@ def _only_model(settings: Settings) -> Path:
     return folders[0]
 
 
+def _folder_of(model: Path) -> Path:
+    """The folder that is meant: a name may be that of a model that comes with Gossamer."""
+    bundled = BUNDLED_MODELS / model
+    return bundled if not model.exists() and len(model.parts) == 1 and bundled.is_dir() else model
+
+
 def _settings_for(model: Path | None) -> Settings:
-    """The settings, with one model; without limits that protect a server from its clients."""
-    folder = model or _only_model(_settings())
+    """The settings, with this model or all of theirs; without limits that protect a server from its clients."""
     try:
-        return load_settings(models=(folder,), max_waiting_tokens=100_000_000)
+        return load_settings(models=(_folder_of(model),) if model else None, max_waiting_tokens=100_000_000)
     except SettingsError as error:
         _fail(str(error), EXIT_USAGE)
 
@@ -599,7 +618,9 @@ def export_model(
     from model.exporters.ctranslate2 import CTranslate2Missing, export_ctranslate2
 
     try:
-        found = export_ctranslate2(model or _only_model(_settings()), ctranslate2, quantization=quantization.value)
+        found = export_ctranslate2(
+            _folder_of(model) if model else _only_model(_settings()), ctranslate2, quantization=quantization.value
+        )
     except (CheckpointError, CTranslate2Missing, OSError) as error:
         _fail(str(error), EXIT_USAGE)
     typer.echo(

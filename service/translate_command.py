@@ -112,8 +112,8 @@ def translate_inputs(
         settings: For an engine of its own; None with a server.
         server: Its address.
         api_key: For the server.
-        source: Language code, or `auto`; None where only one model fits.
-        target: Language code; None likewise.
+        source: Language code, or `auto`; None is that of the only model that fits, and `auto` where several do.
+        target: Language code; None where only one model fits.
         options: How to search.
         show_progress: Whether a bar is shown; None if a person would want it.
         tell: Told what a person should know.
@@ -160,6 +160,7 @@ async def open_engine(
     """
     from service.app import local_translation, open_models
     from service.engine.errors import EngineError
+    from service.engine.interface import ModelInfo
     from service.markup import read_markups
     from service.routing import UnknownLanguagePair
     from service.settings import SettingsError
@@ -175,13 +176,27 @@ async def open_engine(
         except EngineError as error:
             raise TranslationFailed(str(error)) from error
 
+        language: str | None = None  # of the texts, as far as it was found out
+
+        async def find_model(text: str) -> ModelInfo:
+            nonlocal language
+            if not translator.must_detect(source, target=target):
+                return translator.find_model(source=source, target=target)
+            try:
+                (model,), (found,) = await translator.detect_models([text], target=target)
+            except UnknownSourceLanguage:
+                if source is not None or language is None:
+                    raise
+            else:
+                if source is not None or found.is_known or language is None:
+                    language = model.source_language
+                    return model
+            # A block in the middle of a book that tells nothing of its language (names, a list) is in the book's.
+            return translator.find_model(source=language, target=target, with_routes=True)
+
         async def run(text: str) -> str:
             markups = [] if format_ == "text" else await read_markups(format_, [text])
-            if source is not None and source.lower() == "auto":
-                readable = markups[0].text if markups else text
-                (model,), _ = await translator.detect_models([readable], target=target)
-            else:
-                model = translator.find_model(source=source, target=target)
+            model = await find_model(markups[0].text if markups else text)
             job = Job((text,), model, options)
             done = await (documents.translate(job, markups) if markups else translator.translate(job))
             return done.texts[0].text
@@ -209,19 +224,27 @@ def _by_server(
     options: DecodingOptions,
     format_: Format,
 ) -> Iterator[Translate]:
-    from gossamer.client import ApiError, Client, GossamerError
+    from gossamer.client import Answer, ApiError, Client, GossamerError
 
     with Client(server, api_key=api_key, timeout_seconds=_SERVER_TIMEOUT_SECONDS) as client:
+        language: str | None = None  # of the texts, as far as the server found it out
+
+        def ask(text: str, source: str | None) -> Answer:
+            return client.translate(
+                text, source=source, target=target, format=format_, decoding={"beam_size": options.beam_size}
+            )
 
         def translate(text: str) -> str:
+            nonlocal language
             try:
-                return client.translate(
-                    text,
-                    source=source,
-                    target=target,
-                    format=format_,
-                    decoding={"beam_size": options.beam_size},
-                ).text
+                try:
+                    answer = ask(text, source)
+                except ApiError as error:
+                    if source is not None or language is None or error.kind != "unknown-source-language":
+                        raise
+                    answer = ask(text, language)  # as with an engine of its own
+                language = answer.source
+                return answer.text
             except ApiError as error:
                 is_input = error.status in (400, 413, 422)
                 raise (InputError if is_input else TranslationFailed)(str(error)) from error

@@ -59,6 +59,9 @@ _BYTES_PER_TOKEN = 3.5
 _DEADLINE_GRACE_SECONDS = 1.0
 """How much longer than its deadline a request waits for an engine that does not answer."""
 
+AUTO = "auto"
+"""As a source language: it is to be found out."""
+
 _MAX_NAMED_TEXTS = 10
 """How many texts of an unknown language a message names."""
 
@@ -413,6 +416,28 @@ class Translator:
             EngineStopping: If no model is loaded yet.
         """
         return find_model(self._models(), model=model, source=source, target=target, with_routes=with_routes)
+
+    def must_detect(
+        self, source: str | None, *, model: str | None = None, target: str | None = None, with_routes: bool = False
+    ) -> bool:
+        """Whether the language of texts is to be found out: it is `auto`, or not given and there are several.
+
+        Args:
+            source: Code of the language to read, `auto`, or None.
+            model: Name of the only model to use.
+            target: Code of the language to translate to.
+            with_routes: As for `find_model`.
+
+        Raises:
+            UnknownModel, UnknownLanguagePair, EngineStopping: As `source_languages`, where `source` is None.
+        """
+        if source is not None:
+            return source.lower() == AUTO
+        try:
+            self.find_model(model=model, target=target, with_routes=with_routes)
+        except UnknownLanguagePair:
+            return len(self.source_languages(model=model, target=target)) > 1
+        return False
 
     def ways(self) -> tuple[ModelInfo, ...]:
         """Everything that can be translated: each model once for each of its targets, then ways through a language.

@@ -1,6 +1,7 @@
 """Find the alignment recipe of a checkpoint on sentences aligned by hand, and judge it on others.
 
     python -m model.training.tune_alignment runs/en-fr/checkpoint tests/data/alignment_gold.jsonl
+    python -m model.training.tune_alignment runs/fr-en/checkpoint tests/data/alignment_gold.jsonl --reverse
 
 The gold set is cut in two, every second pair: one half chooses the recipe, the other says how good it is.
 """
@@ -46,9 +47,10 @@ _THRESHOLDS = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5)
 _STARTS = 6  # how many of the best simple recipes are bettered head by head
 
 
-def read_gold(path: Path) -> list[GoldAlignment]:
-    """The pairs of a gold file, one JSON object a line."""
-    return [GoldAlignment.from_dict(json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
+def read_gold(path: Path, *, reverse: bool = False) -> list[GoldAlignment]:
+    """The pairs of a gold file, one JSON object a line; reversed if the model translates the other way."""
+    pairs = [GoldAlignment.from_dict(json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [pair.reversed() for pair in pairs] if reverse else pairs
 
 
 def halves(gold: Sequence[GoldAlignment]) -> tuple[list[GoldAlignment], list[GoldAlignment]]:
@@ -220,6 +222,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("checkpoint", type=Path, help="folder of the checkpoint")
     parser.add_argument("gold", type=Path, help="gold alignments, JSON lines")
+    parser.add_argument("--reverse", action="store_true", help="the checkpoint translates from target to source")
     parser.add_argument("--int8", action="store_true", help="hold the matrices in int8, as the server does")
     parser.add_argument("--write", action="store_true", help="store the recipe in the checkpoint's config.json")
     parser.add_argument("--threads", type=int, default=1, help="torch threads")
@@ -228,7 +231,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     checkpoint = load_checkpoint(options.checkpoint)
     if options.int8:
         checkpoint.model.quantize()
-    found = report(checkpoint, read_gold(options.gold))
+    found = report(checkpoint, read_gold(options.gold, reverse=options.reverse))
     console = Console()
     table = Table("alignment", "AER, tuned on", "AER, judged on", title=f"{found['model']} {found['revision']}")
     for name, rates in found["aer"].items():

@@ -340,7 +340,7 @@ async def _ask(body: schemas.TextRequest, request: Request, services: Services) 
     if len(given) > 1:
         name = list(given)[-1]
         raise InvalidField(name, given[name], f"nothing beside {', '.join(list(given)[:-1])}")
-    if body.source is not None and body.source.lower() == "auto":
+    if services.translator.must_detect(body.source, model=body.model, target=body.target):
         (model, *_), _ = await services.translator.detect_models(
             [body.text], model=body.model, target=body.target, with_routes=False
         )

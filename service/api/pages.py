@@ -76,7 +76,7 @@ async def _posted_text(request: Request) -> str:
 
 
 async def _translated(text: str, request: Request, services: Services) -> str:
-    """With the first model there is, as the page itself does."""
+    """With the first model that reads its language, or the first there is, as the page itself does."""
     settings = services.settings
     num_bytes = len(text.encode())
     if num_bytes > settings.max_text_bytes:
@@ -84,8 +84,12 @@ async def _translated(text: str, request: Request, services: Services) -> str:
     models = services.engine.models()
     if not models:
         raise EngineStopping(services.engine.not_ready_reason or "no model is loaded")
+    (found,) = (
+        await services.translator.detect([text]) if len({info.source_language for info in models}) > 1 else (None,)
+    )
+    model = next((info for info in models if found is not None and info.source_language == found.language), models[0])
     options = DecodingOptions(beam_size=min(settings.default_beam_size, settings.max_rows))
-    job = Job((text,), models[0], options, time.monotonic() + settings.request_timeout_seconds)
+    job = Job((text,), model, options, time.monotonic() + settings.request_timeout_seconds)
     translation = await while_connected(request, services.translator.translate(job))
     return translation.texts[0].text
 

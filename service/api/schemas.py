@@ -108,7 +108,7 @@ class TranslateRequest(_Strict):
         default=None,
         max_length=35,
         description="Language code of the text, as `en`; `auto` finds out the language of each text. "
-        "May be left out if one model fits.",
+        "Left out, it is that of the only model that fits, and found out where several do.",
     )
     target: str | None = Field(
         default=None, max_length=35, description="Language code to translate to. May be left out if one model fits."
@@ -291,7 +291,7 @@ class TextAnswer(BaseModel):
     """The translation of one text."""
 
     text: str
-    detected: DetectedLanguage | None = Field(default=None, description="With the source `auto`.")
+    detected: DetectedLanguage | None = Field(default=None, description="Where it was found out.")
     model: UsedModel | None = Field(default=None, description="Which model, where the texts did not all have the same.")
     via: Via | None = Field(default=None, description="Like `model`, where two models translated.")
     via_text: str | None = Field(

@@ -243,10 +243,9 @@ async def _job(
     settings, translator = services.settings, services.translator
     _check_sizes(body.texts, services)
     seconds = timeout_seconds(settings, request.headers, body.deadline_seconds)
-    is_auto = body.source is not None and body.source.lower() == "auto"
     texts, with_log_probs = body.texts, bool({"scores", "tokens"} & set(body.return_))
     with_log_probs = with_log_probs or body.attention is not None  # the replay is compared with them
-    if is_auto:
+    if translator.must_detect(body.source, model=body.model, target=body.target, with_routes=True):
         models, detections = await translator.detect_models(readable or texts, model=body.model, target=body.target)
     else:
         found = translator.find_model(model=body.model, source=body.source, target=body.target, with_routes=True)

@@ -15,7 +15,9 @@ import { GLOSSARY, KEYS } from "./words.js";
 
 const SAFETENSORS = "application/vnd.safetensors";
 let models = [];
-let model = null;
+let chosen = null; // of the models, the one in use
+let loaded = null; // that of which the next line tells
+let model = null; // what the server tells of the model; null without a look inside
 let segment = null;
 let other = null;
 let plain = null; // {segment, text}: what /v1/translate says where this segment was looked into
@@ -83,9 +85,11 @@ function fillForm() {
 
 // --- asking ----------------------------------------------------------------------------------------------------------
 
+/** With the name of the model, where there is something to choose. */
+const named = (body) => (models.length > 1 ? { ...body, model: chosen.name } : body);
+
 function baseBody() {
-  const body = { text: state.text, decoding: { beam_size: state.beam } };
-  if (state.model) { body.model = state.model; }
+  const body = named({ text: state.text, decoding: { beam_size: state.beam } });
   if (state.forced) {
     body.target_text = state.forced;
     delete body.decoding;
@@ -99,9 +103,7 @@ function baseBody() {
 
 /** The pair that is on the screen, by ids: no search runs. */
 function pinnedBody() {
-  const body = { text: segment.segment.source, target_ids: segment.segment.target_tokens.map((token) => token.id) };
-  if (state.model) { body.model = state.model; }
-  return body;
+  return named({ text: segment.segment.source, target_ids: segment.segment.target_tokens.map((token) => token.id) });
 }
 
 async function load() {
@@ -113,6 +115,9 @@ async function load() {
     output.textContent = "";
     find("facts").textContent = "Type a sentence.";
     clear();
+    return;
+  }
+  if (!(await useModelOfText())) {
     return;
   }
   if (!model) {
@@ -130,7 +135,7 @@ async function load() {
 }
 
 function giveUpLoads() {
-  giveUp("maps", "plain", "other", "score0", "score1");
+  giveUp("detect", "maps", "plain", "other", "score0", "score1");
   setLoading(null);
 }
 
@@ -211,7 +216,7 @@ async function comparePlain() {
     return;
   }
   const mine = plain = { segment, text: "" };
-  const body = { text: state.text, decoding: { beam_size: state.beam }, ...(state.model ? { model: state.model } : {}) };
+  const body = named({ text: state.text, decoding: { beam_size: state.beam } });
   try {
     const answer = await ask("plain", "/v1/translate", body);
     mine.text = answer.translations[0].text;
@@ -228,7 +233,7 @@ async function comparePlain() {
 /** Where looking inside is refused, the translation still comes. */
 async function translateOnly() {
   try {
-    const answer = await ask("plain", "/v1/translate", { text: state.text, decoding: { beam_size: state.beam }, ...(state.model ? { model: state.model } : {}) });
+    const answer = await ask("plain", "/v1/translate", named({ text: state.text, decoding: { beam_size: state.beam } }));
     find("output").textContent = answer.translations[0].text;
   } catch (error) {
     if (find("problem").hidden && error.name !== "AbortError") {
@@ -247,21 +252,20 @@ async function loadOther() {
     secondThreads = null;
     return;
   }
-  const body = { text: state.otherText || segment.segment.source, segments: [0] };
+  const body = named({ text: state.otherText || segment.segment.source, segments: [0] });
   if (state.otherTarget) {
     body.target_text = state.otherTarget;
     delete body.segments;
   } else {
     body.decoding = { beam_size: state.beam };
   }
-  if (state.model) { body.model = state.model; }
   try {
     const first = segment;
     const { answer, tensors } = await ask("other", "/v1/attention", body, SAFETENSORS);
     const found = answer.segments.find((one) => one.maps?.length);
     const second = found ? new Segment(answer, found, tensors, answer.selected) : null;
-    const scores = await Promise.all([first, second].filter(Boolean).map((one, i) => ask(`score${i}`, "/v1/score", {
-      text: one.segment.source, target_ids: one.segment.target_tokens.map((token) => token.id), ...(state.model ? { model: state.model } : {}) })));
+    const scores = await Promise.all([first, second].filter(Boolean).map((one, i) => ask(`score${i}`, "/v1/score", named({
+      text: one.segment.source, target_ids: one.segment.target_tokens.map((token) => token.id) }))));
     if (segment !== first) {
       return;
     }
@@ -355,19 +359,20 @@ function forgetKey() {
   clear();
   find("workbench").hidden = true;
   models = [];
-  model = null;
+  chosen = loaded = model = null;
   loadModels();
 }
 
 async function loadModels() {
   try {
     models = (await ask("models", "/v1/models", null)).models;
-    find("model").replaceChildren(...models.map(({ name, source, target }) => h("option", { value: name, text: `${name} (${source} → ${target})`, selected: name === state.model })));
+    find("model").replaceChildren(...(isFoundOut() ? [h("option", { value: "", text: "by the text" })] : []),
+      ...models.map(({ name, source, target }) => h("option", { value: name, text: `${name} (${source} → ${target})` })));
     find("model").closest("label").hidden = models.length < 2;
     if (!models.some(({ name }) => name === state.model)) {
       state.model = "";
     }
-    await loadModel();
+    await loadModel(wanted());
     find("status").textContent = "";
     load();
   } catch (error) {
@@ -388,7 +393,7 @@ async function changeModel() {
   segment = other = plain = null;
   clear();
   try {
-    await loadModel();
+    await loadModel(wanted());
     load();
   } catch (error) {
     if (error.name !== "AbortError") {
@@ -397,10 +402,58 @@ async function changeModel() {
   }
 }
 
-async function loadModel() {
-  const chosen = models.find(({ name }) => name === state.model) ?? models[0];
-  find("model").value = chosen.name;
-  model = null;
+/** The model that was chosen; without a choice the one in use, at first the first. */
+const wanted = () => models.find(({ name }) => name === state.model) ?? models.find(({ name }) => name === chosen?.name) ?? models[0];
+
+/** Whether models read different languages, so that a text can say which one it is for. */
+const isFoundOut = () => new Set(models.map(({ source }) => source)).size > 1;
+
+/** Where no model was chosen, the first one that reads the language of the text is used. False if something newer is asked for. */
+async function useModelOfText() {
+  if (!isFoundOut() || models.some(({ name }) => name === state.model)) {
+    return true;
+  }
+  const mine = {};
+  setLoading(mine);
+  try {
+    const [{ language }] = (await ask("detect", "/v1/detect", { text: state.text })).detections;
+    // What cannot be told is taken for what was there before.
+    const next = chosen.source === language ? chosen : models.find(({ source }) => source === language) ?? chosen;
+    if (loading === mine && next !== loaded) {
+      segment = other = plain = null;
+      clear();
+      await loadModel(next);
+    }
+  } catch (error) {
+    if (loading === mine && error.name !== "AbortError") {
+      setLoading(null);
+      problem(error);
+    }
+    return false;
+  }
+  if (loading !== mine) {
+    return false;
+  }
+  setLoading(null);
+  return true;
+}
+
+/** The other way round: what was written is read. */
+function turnBack() {
+  const back = models.find(({ source, target }) => source === chosen.target && target === chosen.source);
+  const written = find("output").textContent.trim();
+  Object.assign(state, { model: back.name, text: written || state.text, forced: "", otherText: "", otherTarget: "", prefix: null,
+    segment: 0, layer: null, head: MEAN, query: null, key: null });
+  fillForm();
+  remember(true);
+  changeModel();
+}
+
+async function loadModel(next) {
+  chosen = next;
+  find("model").value = models.some(({ name }) => name === state.model) || !isFoundOut() ? chosen.name : "";
+  find("turn").hidden = !models.some(({ source, target }) => source === chosen.target && target === chosen.source);
+  loaded = model = null;
   try {
     model = await ask("model", `/v1/models/${encodeURIComponent(chosen.name)}`, null);
   } catch (error) {
@@ -408,6 +461,7 @@ async function loadModel() {
       throw error;
     }
   }
+  loaded = next;
   // Without inspection, or with a key that may only translate, the page is a form that translates.
   find("workbench").hidden = !model;
   const names = new Intl.DisplayNames([navigator.language], { type: "language", fallback: "code" });
@@ -956,6 +1010,7 @@ find("model").addEventListener("change", (event) => {
   remember(true);
   changeModel();
 });
+find("turn").addEventListener("click", turnBack);
 find("layer").addEventListener("change", (event) => set({ layer: Number(event.target.value) }, true));
 find("head").addEventListener("change", (event) => set({ head: event.target.value === MEAN ? MEAN : Number(event.target.value) }, true));
 addEventListener("keydown", onKey);

@@ -33,7 +33,7 @@ from tests.model.tiny import EOS, tiny_config
 
 DATA = Path(__file__).parents[1] / "data"
 GOLD = DATA / "alignment_gold.jsonl"
-BUNDLED = Path(__file__).parents[2] / "model" / "pretrained" / "en-fr"
+BUNDLED = sorted(path.parent for path in (Path(__file__).parents[2] / "model" / "pretrained").glob("*/config.json"))
 
 
 @pytest.fixture(scope="module")
@@ -365,9 +365,21 @@ def test_a_stored_recipe_is_read_with_the_checkpoint(checkpoint, tmp_path):
     assert loaded.revision != checkpoint.revision
 
 
-@pytest.mark.skipif(not BUNDLED.is_dir(), reason="the bundled model is not here yet")
-def test_the_bundled_models_recipe_beats_what_other_tools_take(gold):
-    bundled = load_checkpoint(BUNDLED)
+def test_gold_pairs_hold_in_the_other_direction(checkpoint, gold):
+    back = tune_alignment.read_gold(DATA / "alignment_gold.jsonl", reverse=True)
+    assert [pair.reversed() for pair in back] == gold
+    for pair, other in zip(back, gold, strict=True):
+        assert (pair.source, pair.target_words) == (other.target, other.source_words)
+        assert {(target, source) for source, target in pair.sure} == other.sure
+    # Turned links fit turned pairs.
+    straight, turned = ([(set(pair.sure), pair) for pair in pairs] for pairs in (gold, back))
+    assert alignment_error_rate(turned) == alignment_error_rate(straight) == 0
+
+
+@pytest.mark.parametrize("folder", BUNDLED, ids=lambda folder: folder.name)
+def test_the_bundled_models_recipe_beats_what_other_tools_take(folder):
+    bundled = load_checkpoint(folder)
+    gold = tune_alignment.read_gold(DATA / "alignment_gold.jsonl", reverse=bundled.source_language == "fr")
     _, judging = tune_alignment.halves(gold)
     recipe = stored_recipe(bundled.training, bundled.config)
     others = tune_alignment.baselines(bundled.config.num_decoder_layers, bundled.config.num_heads)

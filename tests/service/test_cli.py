@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from model.decoding import DecodingOptions
 from service.cli import app
+from service.settings import BUNDLED_MODELS
 from service.translate_command import Inputs
 from tests.service.test_server import Server
 
@@ -289,7 +290,17 @@ def test_a_missing_package_is_named_with_how_to_get_it(run, called):
     assert "gossamer[train]" in result.stderr
 
 
-@pytest.mark.parametrize("command", [["translate", "Hello."], ["evaluate", "-d", "d"]])
+def test_the_name_of_a_bundled_model_stands_for_its_folder(run, called):
+    calls = called("model.training.evaluation", [])
+    assert run("evaluate", "-m", "en-fr", "-d", "d").exit_code == 0
+    (given, _) = calls[0]
+    assert given[0] == BUNDLED_MODELS / "en-fr"
+    result = run("serve", "--check", "--model", "en-fr", "--model", "no-such-model")
+    assert result.exit_code == 2
+    assert "no-such-model" in result.stderr and "en-fr" not in result.stderr
+
+
+@pytest.mark.parametrize("command", [["evaluate", "-d", "d"], ["export", "--ctranslate2", "no-such-folder"]])
 def test_without_exactly_one_model_of_the_settings_one_must_be_named(run, monkeypatch, command):
     monkeypatch.setenv("GOSSAMER_MODELS", "a:b")
     result = run(*command)

@@ -150,7 +150,7 @@ async def download_file(name: str, services: ServicesDep) -> Response:
 async def frontend_settings(services: ServicesDep) -> Response:
     """What a page needs to know."""
     models = _models(services)
-    target = target_languages(models)[0]
+    target = target_languages(models, models[0].source_language)[0]
     return JsonResponse(
         {
             # In characters, so that every text of so many is taken whatever its script.

@@ -53,7 +53,9 @@ def translate_with_both(folder, exported, texts, **options):
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
     output = tmp_path_factory.mktemp("exported") / "en-fr"
-    result = CliRunner().invoke(app, ["export", "--ctranslate2", str(output)], env={"COLUMNS": "200"})
+    result = CliRunner().invoke(
+        app, ["export", "--model", "en-fr", "--ctranslate2", str(output)], env={"COLUMNS": "200"}
+    )
     assert result.exit_code == 0, result.output
     assert result.output == f"{output} is now en-fr, en to fr, for CTranslate2\n"
     return output

@@ -771,6 +771,45 @@ def test_hovering_over_a_large_map_stays_quick(visit, record_property):
     assert each < 50
 
 
+def test_with_two_directions_the_text_says_which_and_one_click_turns_back(browser, both_ways):
+    server = Server("-m", both_ways[0], "-m", both_ways[1], GOSSAMER_SELF_CHECK="false")
+    server.wait_until_ready()
+    one = Visit(browser, server.address)
+    try:
+        page = one.open()
+        assert (page.text_content("#source-label"), page.text_content("#target-label")) == ("English", "French")
+        assert page.locator("#model option").all_text_contents() == [
+            "by the text",
+            "tiny (en → fr)",
+            "tiny-back (fr → en)",
+        ]
+        page.fill("#text", "Où est la gare la plus proche, s'il vous plaît ?")
+        page.click("#send")
+        page.wait_for_selector("#facts:has-text('tiny-back')")
+        one.ready()
+        assert (page.text_content("#source-label"), page.input_value("#model")) == ("French", "")
+        assert page.get_attribute("#output", "lang") == "en"
+        one.shot("two-models-1440-light")
+        # A model that was chosen reads whatever it is given.
+        page.select_option("#model", "tiny")
+        page.wait_for_selector("#facts:has-text('tiny ')")
+        one.ready()
+        assert (page.text_content("#source-label"), page.input_value("#text")[:2]) == ("English", "Où")
+        written = page.text_content("#output")
+        page.click("#turn")
+        page.wait_for_selector("#facts:has-text('tiny-back')")
+        one.ready()
+        assert (page.text_content("#source-label"), page.input_value("#text")) == ("French", written.strip())
+        assert page.input_value("#model") == "tiny-back"
+        page.go_back()
+        page.wait_for_selector("#facts:has-text('tiny ')")
+        one.ready()
+        assert page.input_value("#text").startswith("Où")
+    finally:
+        one.close()
+        server.stop()
+
+
 def test_the_first_map_is_there_soon_after_the_click(visit, record_property):
     one = visit()
     page = one.open()

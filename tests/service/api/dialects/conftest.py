@@ -1,12 +1,7 @@
 import pytest
 
-from tests.service.test_server import Server
-
 
 @pytest.fixture(scope="package")
-def running():
-    """The address of a running server with the bundled model; one for all tests of this folder."""
-    server = Server(GOSSAMER_LOG_LEVEL="warning")
-    server.wait_until_ready()
-    yield server.address
-    server.stop()
+def running(both_server):
+    """The address of a running server with models of both directions; one for all tests of this folder."""
+    return both_server.address

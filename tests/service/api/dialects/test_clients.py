@@ -1,4 +1,4 @@
-"""Round trips by the clients that people have, against a running server with the bundled model."""
+"""Round trips by the clients that people have, against a running server with models of both directions."""
 
 import io
 import json
@@ -29,6 +29,7 @@ def test_libretranslatepy_translates_and_lists_languages(running):
     client = LibreTranslateAPI(running)
     assert "gare" in client.translate(SENTENCE, "en", "fr")
     assert [language["code"] for language in client.languages()] == ["en", "fr"]
+    assert [language["targets"] for language in client.languages()] == [["fr"], ["en"]]
     paragraphs = client.translate("Thank you.\n\nI love my sister.\n", "en", "fr")
     assert paragraphs.startswith("Merci") and "sœur" in paragraphs
     assert client.detect("I would like to know where the station is.")[0]["language"] == "en"
@@ -45,9 +46,10 @@ def test_the_python_client_translates_one_text_and_several(translator):
 
 
 def test_the_python_client_lists_languages_and_usage(translator):
-    assert [language.code for language in translator.get_source_languages()] == ["EN"]
-    (target,) = translator.get_target_languages()
-    assert (target.code, target.supports_formality) == ("FR", False)
+    assert [language.code for language in translator.get_source_languages()] == ["EN", "FR"]
+    targets = translator.get_target_languages()
+    assert [target.code for target in targets] == ["EN-GB", "EN-US", "FR"]
+    assert not any(target.supports_formality for target in targets)
     before = translator.get_usage().character.count
     translator.translate_text("Yes.", target_lang="FR")
     assert translator.get_usage().character.count == before + 4
@@ -122,8 +124,9 @@ def test_the_node_client_translates_and_understands_refusals(node_client, runnin
     assert "gare" in found["one"]["text"]
     assert (found["one"]["detectedSourceLang"], found["one"]["billedCharacters"]) == ("en", len(SENTENCE))
     assert "sœur" in found["more"][0]["text"] and "Merci" in found["more"][1]["text"]
-    assert found["sources"] == [{"code": "en", "name": "English"}]
-    assert found["targets"] == [{"code": "fr", "name": "French", "supportsFormality": False}]
+    assert found["sources"] == [{"code": "en", "name": "English"}, {"code": "fr", "name": "French"}]
+    assert [each["code"] for each in found["targets"]] == ["en-GB", "en-US", "fr"]
+    assert {"code": "fr", "name": "French", "supportsFormality": False} in found["targets"]
     assert found["usage"]["character"]["count"] > 0
     assert "target_lang" in found["refusal"]
     assert found["glossary"]["entryCount"] == 1
