@@ -68,6 +68,25 @@ def explicit_attention(
     return weights @ values, weights
 
 
+def head_log_weights(queries: Tensor, keys: Tensor, mask: Tensor | None, head: int) -> Tensor:
+    """The logarithms of one head's weights, beside the fused path, which does not know them.
+
+    Args:
+        queries: (B, H, Q, D).
+        keys: (B, H, K, D).
+        mask: As in :func:`fused_attention`, broadcastable to (B, 1, Q, K).
+        head: Which.
+
+    Returns:
+        (B, Q, K) float32; -inf for a forbidden key.
+    """
+    with torch.autocast(queries.device.type, enabled=False):
+        scores = queries[:, head].float() @ keys[:, head].float().transpose(-2, -1) / math.sqrt(queries.shape[-1])
+    if mask is not None:
+        scores = scores.masked_fill(~mask[:, 0], float("-inf"))
+    return scores.log_softmax(dim=-1)
+
+
 def causal_mask(length: int, device: torch.device | None = None) -> Tensor:
     """(length, length) boolean, True on and below the diagonal: a position sees itself and its past."""
     return torch.ones(length, length, dtype=torch.bool, device=device).tril()

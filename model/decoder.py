@@ -8,7 +8,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from model.attention import CrossAttention, SelfAttention, explicit_attention, fused_attention
+from model.attention import CrossAttention, SelfAttention, explicit_attention, fused_attention, head_log_weights
 from model.config import TransformerConfig
 from model.kv_cache import CrossAttentionCache, CrossCache, SelfCache, StepState
 from model.layers import FeedForward, LayerNorm, Residual, Rotary
@@ -46,7 +46,12 @@ class DecoderLayer(nn.Module):
         self._rotary = rotary
 
     def forward(
-        self, hidden: Tensor, memory: Tensor, cross_mask: Tensor | None, return_weights: bool = False
+        self,
+        hidden: Tensor,
+        memory: Tensor,
+        cross_mask: Tensor | None,
+        return_weights: bool = False,
+        guided_head: int | None = None,
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Run the layer over whole targets, each position seeing itself and its past.
 
@@ -55,10 +60,11 @@ class DecoderLayer(nn.Module):
             memory: (B, S, M).
             cross_mask: Boolean (B, 1, 1, S), True = may attend; None = all may.
             return_weights: Take the explicit path and return its weights.
+            guided_head: Compute this head's cross-attention weights a second time, beside the fused path.
 
         Returns:
             (B, T, M), the self-attention weights (B, H, T, T) and the cross-attention weights
-            (B, H, T, S), or None twice.
+            (B, H, T, S), or None twice. With ``guided_head`` the last are its logarithms (B, T, S).
         """
         self_weights: Tensor | None = None
         cross_weights: Tensor | None = None
@@ -78,6 +84,8 @@ class DecoderLayer(nn.Module):
             mixed, cross_weights = explicit_attention(queries, keys, values, cross_mask)
         else:
             mixed = fused_attention(queries, keys, values, cross_mask)
+        if guided_head is not None:
+            cross_weights = head_log_weights(queries, keys, cross_mask, guided_head)
         hidden = self.cross_residual.after(hidden, self.cross_attention.combine(mixed))
         hidden = self.ffn_residual.after(hidden, self.ffn(self.ffn_residual.before(hidden)))
         return hidden, self_weights, cross_weights
@@ -142,6 +150,18 @@ class Decoder(nn.Module):
                 self_maps.append(self_weights)
                 cross_maps.append(cross_weights)
         return (hidden if self.norm is None else self.norm(hidden)), self_maps, cross_maps
+
+    def forward_guided(
+        self, hidden: Tensor, memory: Tensor, cross_mask: Tensor | None, layer: int, head: int
+    ) -> tuple[Tensor, Tensor]:
+        """As :meth:`forward`, with the logarithms of one head's cross-attention weights, (B, T, S) float32."""
+        log_weights: Tensor | None = None
+        for index, module in enumerate(self.layers):
+            guided_head = head if index == layer else None
+            hidden, _, found = module(hidden, memory, cross_mask, guided_head=guided_head)
+            log_weights = found if index == layer else log_weights
+        assert log_weights is not None
+        return (hidden if self.norm is None else self.norm(hidden)), log_weights
 
     def cross_caches(self, memory: Tensor) -> list[CrossAttentionCache]:
         """Each layer's keys and values of the memory (B, S, M), computed once a sequence."""

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from model.alignment import Row
 from model.training.data import Corpus
 
 
@@ -23,6 +24,8 @@ class Batch:
         target_inputs: (B, T) int64: the start id and the target.
         target_outputs: (B, T) int64: the target and eos, what each position must predict; pad counts nothing.
         num_target_tokens: Real ids in ``target_outputs``.
+        alignment: (B, T, S) float32, where asked for: what share of row t's attention each source token should have.
+            A row sums to 1, or to 0 where nothing is known.
     """
 
     source_ids: Tensor
@@ -30,6 +33,7 @@ class Batch:
     target_inputs: Tensor
     target_outputs: Tensor
     num_target_tokens: int
+    alignment: Tensor | None = None
 
 
 def bucket_length(length: int) -> int:
@@ -90,8 +94,19 @@ def plan_batches(
     return [batches[index] for index in generator.permutation(len(batches))]
 
 
-def make_batch(corpus: Corpus, pairs: NDArray[np.int64], pad_id: int, start_id: int, eos_id: int) -> Batch:
-    """Cut the pairs' ids into one rectangle; lengths are rounded up to buckets."""
+def make_batch(
+    corpus: Corpus, pairs: NDArray[np.int64], pad_id: int, start_id: int, eos_id: int, alignment_row: Row | None = None
+) -> Batch:
+    """Cut the pairs' ids into one rectangle; lengths are rounded up to buckets.
+
+    Args:
+        corpus: The encoded pairs; with links where ``alignment_row`` is given.
+        pairs: Indices.
+        pad_id: Fills both sides.
+        start_id: Starts every target input.
+        eos_id: Ends every target output.
+        alignment_row: Which row of a target token is to point at its source tokens; None makes no ``alignment``.
+    """
     sources = [corpus.sources[index] for index in pairs]
     targets = [corpus.targets[index] for index in pairs]
     source_ids = np.full((len(pairs), bucket_length(max(map(len, sources)))), pad_id, dtype=np.int64)
@@ -112,4 +127,16 @@ def make_batch(corpus: Corpus, pairs: NDArray[np.int64], pad_id: int, start_id: 
         torch.from_numpy(inputs),
         torch.from_numpy(outputs),
         sum(map(len, targets)) + len(targets),
+        None if alignment_row is None else _alignment(corpus, pairs, (width, source_ids.shape[1]), alignment_row),
     )
+
+
+def _alignment(corpus: Corpus, pairs: NDArray[np.int64], shape: tuple[int, int], row: Row) -> Tensor:
+    """(B, T, S) from the pairs' links; position 0 of a target's inputs is the start token, which has no links."""
+    assert corpus.links is not None
+    alignment = np.zeros((len(pairs), *shape), dtype=np.float32)
+    for index, pair in enumerate(pairs):
+        sources, targets = corpus.links[pair].reshape(-1, 2).astype(np.int64).T
+        alignment[index, targets + (row == "input"), sources] = 1
+    alignment /= np.maximum(alignment.sum(axis=2, keepdims=True), 1)
+    return torch.from_numpy(alignment)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from model.tokenizer import Tokenizer
+from model.tokenizer import Encoding, Tokenizer
 
 
 class DataError(ValueError):
@@ -19,11 +19,20 @@ class DataError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class SentencePair:
-    """One line of a data file."""
+    """One line of a data file.
+
+    Attributes:
+        source_name: Where it comes from.
+        first: The side that stands first.
+        second: The other one.
+        links: Word alignment, (word of ``first``, word of ``second``), words as `model.training.links` cuts them;
+            empty where none was asked for or is known.
+    """
 
     source_name: str
     first: str
     second: str
+    links: tuple[tuple[int, int], ...] = ()
 
 
 def read_pairs(path: Path) -> Iterator[SentencePair]:
@@ -61,7 +70,7 @@ def _parse(raw: bytes, path: Path, number: int) -> SentencePair:
     if not all(field.strip() for field in fields):
         empty = next(index for index, field in enumerate(fields, start=1) if not field.strip())
         raise DataError(f"{path}, line {number}: column {empty} is empty")
-    return SentencePair(*fields)
+    return SentencePair(fields[0], fields[1], fields[2])
 
 
 class TokenLists:
@@ -104,6 +113,7 @@ class Corpus:
         weights: (pairs,) how often each pair is seen in an epoch, on average.
         num_dropped: Pairs left out for their length.
         counts: Pairs kept of each source name.
+        links: Of each pair, where asked for: position of a source token, position of a target token, and so on.
     """
 
     sources: TokenLists
@@ -111,6 +121,7 @@ class Corpus:
     weights: NDArray[np.float64]
     num_dropped: int
     counts: dict[str, int]
+    links: TokenLists | None = None
 
     def __len__(self) -> int:
         """How many pairs there are."""
@@ -128,27 +139,48 @@ class Corpus:
         return np.repeat(np.arange(len(self.weights)), repeats.astype(np.int64))
 
 
-def select_pairs(paths: list[Path], weights: Mapping[str, float], reverse: bool) -> Iterator[SentencePair]:
+def select_pairs(
+    paths: list[Path],
+    weights: Mapping[str, float],
+    reverse: bool,
+    *,
+    read: Callable[[Path], Iterator[SentencePair]] = read_pairs,
+    left_out: Container[tuple[str, str]] = (),
+) -> Iterator[SentencePair]:
     """The pairs whose source has a weight, with ``first`` the side to read and ``second`` the side to write.
+
+    Args:
+        paths: Data files.
+        weights: By source name; what has none, or 0, is left out.
+        reverse: Read the second side and write the first.
+        read: How to read a file; one that also knows the pairs' links, for example.
+        left_out: Texts (first, second), as in the file, that are left out whatever their source.
 
     Raises:
         DataError: For a damaged line, or when a source that has a weight occurs in no file.
     """
     seen: set[str] = set()
     for path in paths:
-        for pair in read_pairs(path):
+        for pair in read(path):
             if weights.get(pair.source_name, 0.0) <= 0.0:
                 continue
             seen.add(pair.source_name)
-            yield SentencePair(pair.source_name, pair.second, pair.first) if reverse else pair
+            if (pair.first, pair.second) not in left_out:
+                yield turned(pair) if reverse else pair
     absent = sorted(name for name, weight in weights.items() if weight > 0.0 and name not in seen)
     if absent:
         raise DataError(f"no line of {', '.join(map(str, paths))} has the source {', '.join(absent)}")
 
 
+def turned(pair: SentencePair) -> SentencePair:
+    """The pair with its sides, and its links, the other way round."""
+    links = tuple((second, first) for first, second in pair.links)
+    return SentencePair(pair.source_name, pair.second, pair.first, links)
+
+
 def encode_corpus(
     pairs: Iterator[SentencePair], weights: Mapping[str, float], tokenizer: Tokenizer, languages: tuple[str, str],
-    max_tokens: int,
+    max_tokens: int, token_links: Callable[[SentencePair, Encoding, Encoding], list[int]] | None = None,
 ) -> Corpus:  # fmt: skip
     """Tokenize all pairs.
 
@@ -158,6 +190,7 @@ def encode_corpus(
         tokenizer: The joint vocabulary.
         languages: Codes of the side to read and the side to write.
         max_tokens: Longer pairs (on either side, ``eos`` included) are dropped and counted.
+        token_links: Turns a pair's word links into token links (`model.training.links`); None keeps none.
 
     Returns:
         The corpus, in the order of the files.
@@ -166,6 +199,7 @@ def encode_corpus(
     targets: list[list[int]] = []
     pair_weights: list[float] = []
     counts: dict[str, int] = {}
+    links: list[list[int]] = []
     num_dropped = 0
     for pair in pairs:
         source = tokenizer.encode_ids(pair.first, languages[0]) + [tokenizer.eos_id]
@@ -175,6 +209,12 @@ def encode_corpus(
             continue
         sources.append(source)
         targets.append(target)
+        if token_links is not None:
+            encodings = (
+                tokenizer.encode(text, language)
+                for text, language in zip((pair.first, pair.second), languages, strict=True)
+            )
+            links.append(token_links(pair, *encodings) if pair.links else [])
         pair_weights.append(weights[pair.source_name])
         counts[pair.source_name] = counts.get(pair.source_name, 0) + 1
     return Corpus(
@@ -183,4 +223,5 @@ def encode_corpus(
         np.array(pair_weights, dtype=np.float64),
         num_dropped,
         counts,
+        TokenLists.from_lists(links) if token_links is not None else None,
     )

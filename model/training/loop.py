@@ -17,6 +17,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +31,18 @@ from model.checkpoint import load_checkpoint, save_checkpoint
 from model.tokenizer import Tokenizer, train_tokenizer
 from model.training.averaging import WeightAverage
 from model.training.batching import Batch, make_batch, plan_batches
-from model.training.data import Corpus, TokenLists, encode_corpus, select_pairs
+from model.training.beside import beside_path
+from model.training.data import Corpus, TokenLists, encode_corpus, read_pairs, select_pairs
 from model.training.distributed import Processes, agree, join_processes, leave_processes, wait_for_all
 from model.training.evaluation import DevSet, dev_scores
-from model.training.loss import label_smoothed_loss
+from model.training.links import KIND as LINKS
+from model.training.links import read_linked_pairs, token_links
+from model.training.loss import guided_alignment_loss, label_smoothed_loss
 from model.training.optimizer import Optimizers
 from model.training.progress import Progress
 from model.training.schedule import learning_rate_factor
+from model.training.scores import KIND as SCORES
+from model.training.scores import worst_pairs
 from model.training.settings import TrainingSettings, load_settings
 from model.transformer import Transformer
 
@@ -66,14 +72,31 @@ class TrainingLoss(nn.Module):
         self.model = model
         self._smoothing = settings.label_smoothing
         self._bfloat16 = settings.precision == "bfloat16"
+        self._guided = settings.guided_alignment
 
-    def forward(self, source_ids: Tensor, source_mask: Tensor, target_inputs: Tensor, target_outputs: Tensor) -> Tensor:
-        """The summed loss of one micro-batch, a scalar."""
+    def forward(
+        self,
+        source_ids: Tensor,
+        source_mask: Tensor,
+        target_inputs: Tensor,
+        target_outputs: Tensor,
+        alignment: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """The summed losses of one micro-batch, two scalars: what to minimise, and the translation's part of it."""
         with torch.autocast(source_ids.device.type, dtype=torch.bfloat16, enabled=self._bfloat16):
-            logits = self.model(source_ids, source_mask, target_inputs)
-        return label_smoothed_loss(
+            if self._guided is None:
+                logits = self.model(source_ids, source_mask, target_inputs)
+            else:
+                logits, log_weights = self.model.forward_guided(
+                    source_ids, source_mask, target_inputs, self._guided.layer, self._guided.head
+                )
+        loss = label_smoothed_loss(
             logits.flatten(0, 1), target_outputs.flatten(), self.model.config.pad_id, self._smoothing
         )
+        if self._guided is None:
+            return loss, loss.detach()
+        assert alignment is not None
+        return loss + self._guided.weight * guided_alignment_loss(log_weights, alignment), loss.detach()
 
 
 @dataclasses.dataclass
@@ -123,10 +146,12 @@ class Trainer:
         self.optimizers = Optimizers(self.model, settings.optimizer)
         self.average = WeightAverage(self.model, settings.ema_decay, settings.ema_every) if settings.ema_decay else None
         self.position = Position()
-        self._loss: Callable[..., Tensor] = TrainingLoss(self.model, settings)
+        self._loss: Callable[..., tuple[Tensor, Tensor]] = TrainingLoss(self.model, settings)
         if processes.world_size > 1:
             self._loss = DistributedDataParallel(self._loss, gradient_as_bucket_view=True)
-        self._compute: Callable[..., Tensor] = torch.compile(self._loss) if settings.compile else self._loss
+        self._compute: Callable[..., tuple[Tensor, Tensor]] = (
+            torch.compile(self._loss) if settings.compile else self._loss
+        )
 
     # -- preparation
 
@@ -151,8 +176,13 @@ class Trainer:
                 yield pair.second
 
     def _pairs(self) -> Iterator[Any]:
-        data = self.settings.data
-        return select_pairs([Path(path) for path in data.train], data.sources, data.reverse)
+        data, guided = self.settings.data, self.settings.guided_alignment
+        paths = [Path(path) for path in data.train]
+        read = read_pairs if guided is None else partial(read_linked_pairs, folder=Path(guided.links))
+        left_out = (
+            worst_pairs(paths, Path(data.scores), data.leave_out) if data.scores and data.leave_out else frozenset()
+        )
+        return select_pairs(paths, data.sources, data.reverse, read=read, left_out=left_out)
 
     def _prepare_corpus(self) -> Corpus:
         """Encode the corpus, or load what an earlier part of this run encoded."""
@@ -162,13 +192,24 @@ class Trainer:
             sorted(settings.data.sources.items()), settings.data.reverse, settings.data.max_tokens,
             self.tokenizer.revision,
         ]  # fmt: skip
+        # Only what is in use: what an earlier version encoded still fits.
+        for folder, kind in (
+            (settings.guided_alignment and settings.guided_alignment.links, LINKS),
+            (settings.data.leave_out and settings.data.scores, SCORES),
+        ):
+            if folder:
+                beside = [beside_path(Path(folder), Path(path), kind) for path in settings.data.train]
+                facts.append([kind, [path.stat().st_mtime_ns for path in beside if path.exists()]])
+        if settings.data.leave_out:
+            facts.append(sorted(settings.data.leave_out.items()))
         digest = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]
         cache = self.folder / f"corpus-{digest}.npz"
         if not cache.exists() and self.processes.is_main:
             languages = (settings.source_language, settings.target_language)
             corpus = encode_corpus(
-                self._pairs(), settings.data.sources, self.tokenizer, languages, settings.data.max_tokens
-            )
+                self._pairs(), settings.data.sources, self.tokenizer, languages, settings.data.max_tokens,
+                token_links if settings.guided_alignment is not None else None,
+            )  # fmt: skip
             _save_corpus(corpus, cache)
         wait_for_all(self.processes)
         return _load_corpus(cache)
@@ -258,7 +299,7 @@ class Trainer:
             micro_batches: Of the whole step; this process computes its share of them.
 
         Returns:
-            This process's loss per target token, and the target tokens of the whole step.
+            This process's loss per target token, a guided head's apart, and the target tokens of the whole step.
         """
         settings, processes = self.settings, self.processes
         config = self.model.config
@@ -267,15 +308,16 @@ class Trainer:
             # Seeded a step, and not once: a resumed run needs no state of the generator.
             seed = np.random.SeedSequence((settings.seed, self.position.step, processes.rank)).generate_state(1)[0]
             torch.manual_seed(int(seed))
+        row = settings.guided_alignment.row if settings.guided_alignment is not None else None
         mine = micro_batches[processes.rank :: processes.world_size]
         loss_sum, my_tokens = 0.0, 0
         for index, pairs in enumerate(mine):
-            batch = make_batch(self.corpus, pairs, config.pad_id, config.decoder_start_id, config.eos_id)
+            batch = make_batch(self.corpus, pairs, config.pad_id, config.decoder_start_id, config.eos_id, row)
             with self._exchange_at_the_end(is_last=index == len(mine) - 1):
-                loss = self._compute(*_on_device(batch, processes.device))
+                loss, translation_loss = self._compute(*_on_device(batch, processes.device))
                 # DDP averages over processes, the loss of a step is a mean over all its tokens.
                 (loss * (processes.world_size / total_tokens)).backward()  # type: ignore[no-untyped-call]
-            loss_sum += float(loss.detach())
+            loss_sum += float(translation_loss)
             my_tokens += batch.num_target_tokens
         return loss_sum / my_tokens, total_tokens
 
@@ -399,13 +441,14 @@ class _StopSignals:
         signal.signal(number, signal.SIG_DFL)
 
 
-def _on_device(batch: Batch, device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    return (
+def _on_device(batch: Batch, device: torch.device) -> tuple[Tensor, ...]:
+    tensors = (
         batch.source_ids.to(device, non_blocking=True),
         batch.source_mask.to(device, non_blocking=True),
         batch.target_inputs.to(device, non_blocking=True),
         batch.target_outputs.to(device, non_blocking=True),
     )
+    return tensors if batch.alignment is None else (*tensors, batch.alignment.to(device, non_blocking=True))
 
 
 def _comparable(settings: TrainingSettings) -> dict[str, Any]:
@@ -413,6 +456,13 @@ def _comparable(settings: TrainingSettings) -> dict[str, Any]:
     values["data"]["train"] = [Path(path).name for path in values["data"]["train"]]
     values["data"].pop("dev")
     values["tokenizer"].pop("path")
+    values["data"].pop("scores")
+    if values["guided_alignment"] is not None:
+        values["guided_alignment"].pop("links")
+    # What is not in use is not written: a state that knows nothing of it is still the same run.
+    for table, name in ((values, "guided_alignment"), (values["data"], "leave_out")):
+        if table[name] is None:
+            table.pop(name)
     return values
 
 
@@ -431,7 +481,10 @@ def _save_corpus(corpus: Corpus, path: Path) -> None:
         "weights": corpus.weights,
         "facts": np.array(json.dumps([corpus.num_dropped, corpus.counts])),
     }
-    for name, lists in (("sources", corpus.sources), ("targets", corpus.targets)):
+    lists_by_name = {"sources": corpus.sources, "targets": corpus.targets}
+    if corpus.links is not None:
+        lists_by_name["links"] = corpus.links
+    for name, lists in lists_by_name.items():
         arrays[name], arrays[f"{name}_offsets"] = lists.arrays
     np.savez(temporary, **arrays)
     os.replace(temporary, path)
@@ -446,6 +499,7 @@ def _load_corpus(path: Path) -> Corpus:
             arrays["weights"],
             num_dropped,
             counts,
+            TokenLists(arrays["links"], arrays["links_offsets"]) if "links" in arrays else None,
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 from torch.nn import functional
 
@@ -21,3 +22,18 @@ def label_smoothed_loss(logits: Tensor, targets: Tensor, pad_id: int, smoothing:
     return functional.cross_entropy(
         logits.float(), targets, ignore_index=pad_id, label_smoothing=smoothing, reduction="sum"
     )
+
+
+def guided_alignment_loss(log_weights: Tensor, alignment: Tensor) -> Tensor:
+    """Cross-entropy of one head's attention against word alignments (Chen et al. 2016; Garg et al. 2019, eq. 4).
+
+    Summed over rows and not averaged over a sentence: a weight then means the same beside a loss summed over tokens.
+
+    Args:
+        log_weights: (B, T, S) float32, logarithms of attention weights; -inf where a source is padded.
+        alignment: (B, T, S); rows that sum to 0 count nothing.
+
+    Returns:
+        A scalar, in nats.
+    """
+    return -(alignment * torch.where(alignment > 0, log_weights, 0.0)).sum()

@@ -23,6 +23,9 @@ class DataSettings:
             drawn anew each epoch, 2.5 = twice, and half of them once more. Sources not named are left out.
         reverse: Train French to English.
         max_tokens: Pairs with more tokens on a side are left out of training; counted in the log.
+        scores: Folder of what ``model.training.scores`` wrote for the files of ``train``.
+        leave_out: By source name, the share of its pairs with the worst scores that is left out, from 0 to below 1;
+            pairs of the same texts in other sources are left out with them.
     """
 
     train: list[str]
@@ -30,6 +33,22 @@ class DataSettings:
     sources: dict[str, float]
     reverse: bool = False
     max_tokens: int = 160
+    scores: str | None = None
+    leave_out: dict[str, float] | None = None
+
+    def __post_init__(self) -> None:
+        """Check what is left out.
+
+        Raises:
+            ConfigError: Naming the field.
+        """
+        for name, share in (self.leave_out or {}).items():
+            if not 0.0 <= share < 1.0:
+                raise ConfigError(f"data.leave_out.{name} is {share!r}; it must be at least 0 and below 1")
+            if name not in self.sources:
+                raise ConfigError(f"data.leave_out.{name}: no such source in data.sources")
+        if self.leave_out and self.scores is None:
+            raise ConfigError("data.scores is missing; data.leave_out needs it")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +87,37 @@ class OptimizerSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class GuidedAlignmentSettings:
+    """One head of cross-attention that also learns word alignments (Garg et al. 2019, section 4.2).
+
+    Attributes:
+        links: Folder of what ``model.training.aligner`` wrote for the files of ``data.train``.
+        weight: Of this loss beside the translation's; 0 computes it and changes nothing.
+        layer: The decoder layer, from 0.
+        head: The head, from 0.
+        row: ``input``: the row that has read a target token points at that token's source; ``predicted``: the row that
+            predicts it. As in `model.alignment.AlignmentRecipe`.
+    """
+
+    links: str
+    weight: float = 0.05
+    layer: int = 0
+    head: int = 0
+    row: Literal["predicted", "input"] = "input"
+
+    def __post_init__(self) -> None:
+        """Check the values.
+
+        Raises:
+            ConfigError: Naming the field.
+        """
+        if not self.weight >= 0:
+            raise ConfigError(f"guided_alignment.weight is {self.weight!r}; it must be at least 0")
+        if self.row not in ("predicted", "input"):
+            raise ConfigError(f"guided_alignment.row is {self.row!r}; it must be predicted or input")
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrainingSettings:
     """One run.
 
@@ -78,6 +128,7 @@ class TrainingSettings:
         data: See DataSettings.
         tokenizer: See TokenizerSettings.
         optimizer: See OptimizerSettings.
+        guided_alignment: See GuidedAlignmentSettings; without the table no head is guided.
         model: Fields of TransformerConfig; vocabulary sizes and special ids come from the tokenizer.
         seed: Of weights, sampling, batching and dropout.
         total_steps: Optimizer steps of the whole schedule.
@@ -104,6 +155,7 @@ class TrainingSettings:
     data: DataSettings
     tokenizer: TokenizerSettings = field(default_factory=TokenizerSettings)
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
+    guided_alignment: GuidedAlignmentSettings | None = None
     model: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 1
     total_steps: int = 100_000
@@ -140,7 +192,12 @@ class TrainingSettings:
             raise ConfigError(f"precision is {self.precision!r}; it must be float32 or bfloat16")
         if self.optimizer.name not in ("adamw", "muon"):
             raise ConfigError(f"optimizer.name is {self.optimizer.name!r}; it must be adamw or muon")
-        self.transformer_config(self.tokenizer.vocab_size, pad_id=0, bos_id=2, eos_id=3)
+        config = self.transformer_config(self.tokenizer.vocab_size, pad_id=0, bos_id=2, eos_id=3)
+        if self.guided_alignment is not None:
+            for name, count in (("layer", config.num_decoder_layers), ("head", config.num_heads)):
+                value = getattr(self.guided_alignment, name)
+                if not 0 <= value < count:
+                    raise ConfigError(f"guided_alignment.{name} is {value!r}; it must be from 0 to {count - 1}")
 
     def transformer_config(self, vocab_size: int, *, pad_id: int, bos_id: int, eos_id: int) -> TransformerConfig:
         """The model of this run over a vocabulary of ``vocab_size``."""
@@ -195,7 +252,14 @@ def _read_table(path: Path, readers: tuple[Path, ...]) -> dict[str, Any]:
 
 def _anchor(values: dict[str, Any], folder: Path) -> None:
     # Wrong kinds pass through untouched: they are refused, with the field's name, when the settings are built.
-    for table, name in (("data", "dev"), ("data", "train"), ("tokenizer", "path")):
+    places = (
+        ("data", "dev"),
+        ("data", "train"),
+        ("data", "scores"),
+        ("tokenizer", "path"),
+        ("guided_alignment", "links"),
+    )
+    for table, name in places:
         fields = values.get(table)
         if not isinstance(fields, dict):
             continue
@@ -220,7 +284,12 @@ def settings_from_dict(values: Mapping[str, Any]) -> TrainingSettings:
     Raises:
         ConfigError: For unknown, missing or impossible fields, named.
     """
-    nested = {"data": DataSettings, "tokenizer": TokenizerSettings, "optimizer": OptimizerSettings}
+    nested: dict[str, type[Any]] = {
+        "data": DataSettings,
+        "tokenizer": TokenizerSettings,
+        "optimizer": OptimizerSettings,
+        "guided_alignment": GuidedAlignmentSettings,
+    }
     built = {
         name: _build(nested[name], value, prefix=f"{name}.") if name in nested else value
         for name, value in values.items()
@@ -252,7 +321,7 @@ def _build(cls: type[Any], values: Any, prefix: str) -> Any:
 def _check_kind(name: str, annotation: str, value: Any) -> None:
     kinds: dict[str, tuple[type, ...]] = {
         "int": (int,), "float": (int, float), "str": (str,), "bool": (bool,), "list[str]": (list,),
-        "dict[str, float]": (dict,), "str | None": (str,),
+        "dict[str, float]": (dict,), "str | None": (str,), "dict[str, float] | None": (dict,),
     }  # fmt: skip
     allowed = kinds.get(annotation)
     if allowed is None:

@@ -9,6 +9,7 @@ from model.attention import (
     causal_mask,
     explicit_attention,
     fused_attention,
+    head_log_weights,
     merge_heads,
     split_heads,
 )
@@ -116,3 +117,16 @@ def test_projections_stand_in_the_matrix_in_the_order_the_docs_say(bias):
         results = (*attention.project(hidden), cross.project_query(hidden), *cross.project_memory(hidden))
     for factor, result in zip((1, 2, 3, 1, 2, 3), results, strict=True):
         torch.testing.assert_close(merge_heads(result), factor * hidden)
+
+
+def test_one_heads_log_weights_are_those_of_the_explicit_path():
+    queries, keys, values = make_inputs()
+    _, weights = explicit_attention(queries, keys, values, key_mask())
+    found = head_log_weights(queries, keys, key_mask(), head=2)
+    torch.testing.assert_close(found.exp(), weights[:, 2])
+    _, weights = explicit_attention(queries, keys, values, None)
+    torch.testing.assert_close(head_log_weights(queries, keys, None, head=1).exp(), weights[:, 1])
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        low = head_log_weights(queries.bfloat16(), keys.bfloat16(), None, head=1)
+    assert low.dtype == torch.float32
+    torch.testing.assert_close(low.exp(), weights[:, 1], atol=0.05, rtol=0)

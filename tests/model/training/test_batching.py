@@ -71,3 +71,20 @@ def test_a_batch_shifts_targets_by_one_and_masks_padding():
     assert batch.target_inputs.tolist() == [[START, 10, 11, PAD, PAD, PAD], [START, 10, 11, 12, 13, PAD]]
     assert batch.target_outputs.tolist() == [[10, 11, EOS, PAD, PAD, PAD], [10, 11, 12, 13, EOS, PAD]]
     assert batch.num_target_tokens == 8
+
+
+def test_links_become_shares_of_the_row_that_has_read_or_that_predicts_a_token():
+    corpus = _corpus([(3, 2), (1, 4)])
+    # Target token 0 belongs to source tokens 0 and 2, target token 1 to source token 1; of the second pair, 3 to 0.
+    links = TokenLists.from_lists([[0, 0, 2, 0, 1, 1], [0, 3]])
+    corpus = Corpus(corpus.sources, corpus.targets, corpus.weights, 0, {}, links)
+    predicting = torch.zeros(2, 6, 4)
+    predicting[0, 0, [0, 2]] = 0.5
+    predicting[0, 1, 1] = 1.0
+    predicting[1, 3, 0] = 1.0
+    batch = make_batch(corpus, np.array([0, 1]), PAD, START, EOS, "predicted")
+    assert torch.equal(batch.alignment, predicting)
+    # One later: the inputs start with the start token.
+    batch = make_batch(corpus, np.array([0, 1]), PAD, START, EOS, "input")
+    assert torch.equal(batch.alignment, predicting.roll(1, dims=1))
+    assert make_batch(corpus, np.array([0]), PAD, START, EOS).alignment is None

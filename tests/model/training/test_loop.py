@@ -14,7 +14,11 @@ from model.checkpoint import load_checkpoint
 from model.decoding import DecodingOptions
 from model.generation import translate_texts
 from model.training import loop
+from model.training.batching import make_batch
+from model.training.beside import write_beside
+from model.training.data import read_pairs
 from model.training.distributed import Processes
+from model.training.links import format_links, word_spans
 from model.training.loop import ResumeError, Trainer
 from model.training.progress import Progress
 from tests.model.training.fixtures import sentence_pairs, tiny_settings, write_corpus
@@ -200,3 +204,56 @@ def test_main_reads_a_toml_file_and_stops_in_time(corpus_folder, tmp_path):
     assert stopped_at % 2 == 0
     assert not loop.main(path, run_folder=tmp_path / "run", stop_after_minutes=0.01)
     assert log_lines(tmp_path / "run", "resume")[0]["step"] == stopped_at
+
+
+def guided_settings(corpus_folder, folder, **changes):
+    """Links between words of the same place, which this grammar nearly has."""
+    data = corpus_folder / "train.tsv.gz"
+    pairs = list(read_pairs(data))
+    lines = [
+        format_links((index, index) for index in range(min(len(word_spans(pair.first)), len(word_spans(pair.second)))))
+        for pair in pairs
+    ]
+    write_beside(folder / "links", data, "links", lines)
+    return tiny_settings(
+        corpus_folder,
+        guided_alignment={"links": str(folder / "links"), "layer": 0, "head": 2, "weight": 1.0, **changes},
+    )
+
+
+def test_a_guided_head_of_weight_zero_changes_no_bit(corpus_folder, tmp_path):
+    without = train(tiny_settings(corpus_folder, precision="bfloat16"), tmp_path / "without")
+    settings = guided_settings(corpus_folder, tmp_path, weight=0.0)
+    with_it = train(dataclasses.replace(settings, precision="bfloat16"), tmp_path / "with")
+    for mine, theirs in zip(without.model.parameters(), with_it.model.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
+    assert [line["loss"] for line in log_lines(tmp_path / "without", "loss")] == [
+        line["loss"] for line in log_lines(tmp_path / "with", "loss")
+    ]
+
+
+@pytest.mark.parametrize(("row", "reverse"), [("input", False), ("predicted", True)])
+def test_a_guided_head_learns_to_point_where_the_links_say(corpus_folder, tmp_path, row, reverse):
+    settings = guided_settings(corpus_folder, tmp_path, row=row, weight=5.0)
+    settings = dataclasses.replace(settings, data=dataclasses.replace(settings.data, reverse=reverse), total_steps=60)
+    trainer = train(settings, tmp_path / "run")
+    batch = make_batch(trainer.corpus, np.arange(40), 0, 2, 3, row)
+    trainer.model.eval()
+    with torch.no_grad():
+        maps = trainer.model.attentions(batch.source_ids, batch.source_mask, batch.target_inputs)[1]
+    cross = maps.cross[0]
+    known = batch.alignment.sum(-1) > 0
+    mass = [(cross[:, head] * (batch.alignment > 0)).sum(-1)[known].mean() for head in range(4)]
+    assert mass[2] > 0.6, mass
+    assert max(mass[0], mass[1], mass[3]) < 0.4, mass
+
+
+def test_a_state_from_before_guided_alignment_is_still_the_same_run(corpus_folder, tmp_path):
+    settings = tiny_settings(corpus_folder, total_steps=3)
+    train(settings, tmp_path)
+    state = torch.load(tmp_path / "state.pt", weights_only=True)
+    assert "guided_alignment" not in state["settings"]
+    assert set(state["settings"]["data"]) == {"train", "sources", "reverse", "max_tokens"}
+    resumed = Trainer(dataclasses.replace(settings, total_steps=4), tmp_path, ALONE)
+    assert resumed.resume()
+    assert resumed.position.epoch_step == 3  # no new epoch: the data are the same
