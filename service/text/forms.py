@@ -33,6 +33,7 @@ _UNSPACED_SCRIPT = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{La
 _LETTER = regex.compile(r"\p{L}")
 _SEPARATOR = r"[\s.,:;/'’·×hH⁄–—-]{1,3}"
 _PRONOUN = regex.compile(r"(?<![\w'’])i(?!\w)")
+_THOUSANDS = regex.compile(r",|[ \u00a0\u202f](?=\d)")
 _GROUPS = regex.compile(r"\d+")
 _NUMBER_UNIT = regex.compile(r"(.*\d)\s*(\D*)", regex.DOTALL)
 
@@ -255,7 +256,7 @@ def _other_notation(text: str) -> regex.Pattern[str]:
     sign = r"[-+−±~≈]?" if number[0] in "-+−±~≈" else ""
     currency = "".join(char for char in number if unicodedata.category(char) == "Sc")
     pattern = sign + _SEPARATOR.join(map(regex.escape, groups))
-    if len(groups) > 1 and number.count(",") == len(groups) - 1:  # thousands may lose their signs
+    if len(groups) > 1 and len(_THOUSANDS.findall(number)) == len(groups) - 1:  # they may lose their signs
         pattern = sign + rf"(?:{_SEPARATOR})?".join(map(regex.escape, groups))
     tail = regex.escape(unit) if unit else ""
     if currency:

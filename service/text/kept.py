@@ -59,10 +59,11 @@ _UNIT = rf"""(?!\s?[ap]m\b|s\b)(?:
     | EUR|USD|GBP|CHF|JPY
     )(?![\w/%])"""
 
-# Groups of digits, as in 1,234.5  2024-05-17  10:30  192.168.0.1  555-0142-7789  1/2  4×4, with a sign before it.
-# The last two are powers of ten: 1e-5  2.5E+10  10^-3.
+# Groups of digits, as in 1,234.5  2024-05-17  10:30  192.168.0.1  555-0142-7789  1/2  4×4, with a sign before it; or
+# thousands parted by spaces: 1 234,5. The last two are powers of ten: 1e-5  2.5E+10  10^-3.
 _NUMBER = (
-    r"(?:(?<![\w.,)\]])[-+−±~≈](?=\d))?\d+(?:(?:[.,:/'’·×⁄^*x-]|\u202f|[–—](?=\d{2}))\d+)*+"
+    r"(?:(?<![\w.,)\]])[-+−±~≈](?=\d))?"
+    r"(?:\d{1,3}(?:[ \u00a0\u202f]\d{3}(?!\d))++(?:[.,]\d+)?|\d+(?:(?:[.,:/'’·×⁄^*x-]|\u202f|[–—](?=\d{2}))\d+)*+)"
     r"(?:[eE][-+−]?\d{1,4}+(?!\w)|\^[-−]\d+)?+"
 )
 _CURRENCY = r"\p{Sc}"

@@ -36,6 +36,16 @@ _ABBREVIATION = re.compile(
     r"\.\s*\Z"
 )
 
+# The same in French, where a street or a saint ends no sentence either.
+_FRENCH_TITLE = re.compile(
+    r"(?:^|[\s(\[\"'«])(?:Pr|Gal|Cdt|Cne|Sr|Ste?s?|[Aa]v|[Bb]d|[Bb]ld|[Bb]oul|[Pp]l"
+    r"|(?<!av\. )(?<!apr\. )[A-Z]\.-[A-Z])\.\s*\Z"
+)
+_FRENCH_ABBREVIATION = re.compile(
+    r"(?:^|[\s(\[\"'«\d])(?:[Aa]pr|[Aa]rr|[Cc]ie|c\.-à-d|[Dd]ép|[Ee]nv|[Éé]d|[Ee]x|h|[Hh]ab|[Nn]|[A-Z]\.-[A-Z]|[Rr]esp"
+    r"|[Ss]té|[Tt]él|[Jj]anv|[Ff]évr|[Aa]vr|[Jj]uil|[Ss]ept|[Oo]ct|[Nn]ov|[Dd]éc)\.\s*\Z"
+)
+
 
 def sentence_spans(line: str, language: str) -> list[tuple[int, int]]:
     """Splits one line into sentences.
@@ -53,7 +63,7 @@ def sentence_spans(line: str, language: str) -> list[tuple[int, int]]:
     text = _UNUSUAL_SPACE.sub(" ", _SURROGATE.sub("\ufffd", line))
     cuts = [0]
     for cut in _cuts(text, language):
-        if cut < len(text) and _ends_sentence(text, cuts[-1], cut):
+        if cut < len(text) and _ends_sentence(text, cuts[-1], cut, language):
             cuts.append(cut)
     return list(zip(cuts, [*cuts[1:], len(text)], strict=True)) if text else []
 
@@ -93,7 +103,7 @@ def _segment(chunk: str, language: str) -> list[str]:
     return sentences if "".join(sentences) == chunk else [chunk]
 
 
-def _ends_sentence(text: str, start: int, cut: int) -> bool:
+def _ends_sentence(text: str, start: int, cut: int, language: str) -> bool:
     """Whether the sentence that began at `start` really ends at `cut`."""
     if not (text[cut - 1].isspace() or text[cut].isspace()) and _WESTERN_MARK.match(text[cut - 1]):
         return False
@@ -101,4 +111,7 @@ def _ends_sentence(text: str, start: int, cut: int) -> bool:
     if _TITLE.search(before):
         return False
     following = text[cut : cut + 40].lstrip()[:1]
-    return not ((following.isdigit() or following.islower()) and _ABBREVIATION.search(before))
+    goes_on = following.isdigit() or following.islower()
+    if language == "fr" and (_FRENCH_TITLE.search(before) or (goes_on and _FRENCH_ABBREVIATION.search(before))):
+        return False
+    return not (goes_on and _ABBREVIATION.search(before))

@@ -71,6 +71,8 @@ def test_letters_beside_what_is_kept_stand_as_close_as_they_did(text, translatio
     [
         ("It begins at 10:30.", "Ça commence à 10h30.", "Ça commence à 10:30."),
         ("1,234.5 people", "1 234,5 personnes", "1,234.5 personnes"),
+        ("45 000 personnes, 1 234,56 €", "45,000 people, 1,234.56 €", "45 000 people, 1 234,56 €"),
+        ("12\u00a0000 personnes", "12000 people", "12\u00a0000 people"),
         ("20% for $5", "20 % pour 5 $", "20% pour $5"),
         ("5 kg and 55 kg", "55 kg et 5 kg", "55 kg et 5 kg"),
         ("5 kg of it", "5kg de ça", "5 kg de ça"),

@@ -154,3 +154,26 @@ def test_hard_cases_are_split_better_than_by_any_library():
     """docs/experiments.md has what the libraries do: at best 33 of the 40."""
     right = [case for case in CASES if [text.strip() for text in split(" ".join(case))] == list(case)]
     assert len(right) >= 37
+
+
+@pytest.mark.parametrize(
+    "marked",
+    [
+        "M. Dupont est arrivé. |Mme Martin aussi.",
+        "MM. Petit et Grand sont là. |Le Pr. Durand aussi. |Le Gal. de Gaulle. |Le Dr. Roy dort.",
+        "J.-C. Lefèvre habite bd. Voltaire, près de l'av. Foch et de St. Denis. |Et toi ?",
+        "Il est né en 20 av. J.-C. à Rome. |Puis il est mort en 14 apr. J.-C. |On le pleura.",
+        "Env. 20 personnes, c.-à-d. deux fois plus, p. ex. hier. |Cf. le chap. 4, vol. 3.",
+        "Le 3 févr. 2024 il part à 8 h. du matin. |Il revient en sept. 2025.",
+        "« Bonjour », dit-il. |« Comment allez-vous ? »",
+        "« Viens vite ! » cria-t-elle. |Il a dit : « Je ne viendrai pas. » |Puis il est parti.",
+        "Quoi\u00a0?! |Non\u202f! |Si : c'est vrai ; regarde.",
+        "Il achète des pommes, des poires, etc. pour sa sœur. |Elle rit.",
+    ],
+)
+def test_french_sentences(marked):
+    assert split(marked.replace("|", ""), "fr") == marked.split("|")
+
+
+def test_what_is_short_in_french_may_end_a_sentence_elsewhere():
+    assert split("She is in Pr. Paul knows.", "en") == ["She is in Pr. ", "Paul knows."]
