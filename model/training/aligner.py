@@ -37,6 +37,7 @@ _NO_PARTNER = 0.08  # share of words that nothing explains; fast_align's value
 _DIAGONAL = 4.0  # how sharply fast_align prefers the diagonal
 _SPARSITY = 0.01  # Dirichlet prior of translation tables: few partners a word
 _ALIKE = 0.5  # more for a pair of words that are written alike
+_LEAST = 1e-9  # probability of a pair of words
 _MAX_JUMP = 12
 _ROWS = 2048  # pairs of one shape that are computed together
 
@@ -88,7 +89,9 @@ class _Direction:
                 words += cells.shape[0] * cells.shape[1]
         sums = np.maximum(np.bincount(self._explainers, weights=counts + self._prior), _SPARSITY)
         # Variational Bayes (as in fast_align): counts far below one vanish, which keeps rare words from explaining all.
-        self.table = np.exp(_digamma(counts + self._prior) - _digamma(sums)[self._explainers]).astype(np.float32)
+        table = np.exp(_digamma(counts + self._prior) - _digamma(sums)[self._explainers])
+        # A word that was never counted gets its place from its neighbours then, and no product becomes 0.
+        self.table = np.maximum(table, _LEAST).astype(np.float32)
         if model == "hmm":
             self.jumps = jumps / jumps.sum()
         return total / max(words, 1)

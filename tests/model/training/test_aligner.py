@@ -92,6 +92,18 @@ def test_pairs_that_are_too_long_or_empty_have_no_links():
     assert model.links()[20:] == [set(), set()]
 
 
+def test_words_that_were_not_learned_are_placed_by_their_neighbours():
+    pairs, _ = swapped_pairs(200)
+    unseen = ("The qwert yuiop asdfg a hjkl.", "Le zxcvb nmqwe rtzui un oplkj.")
+    model = Aligner([*pairs, pairs[0], unseen])
+    # Of each shape the first pairs are learned from, so not the last one.
+    model.train(Rounds(uniform=3, diagonal=3, hmm=3), learn_from=150)
+    assert {(0, 0), (4, 4), (6, 6)} <= model.links()[-1]
+    for _, by_first, by_second in model.posteriors():
+        assert np.isfinite(by_first).all()
+        assert np.isfinite(by_second).all()
+
+
 def test_growing_takes_neighbours_of_the_union_and_then_words_that_are_free_on_both_sides():
     both = {(0, 0)}
     grown = grow_diag_final_and(both | {(1, 1), (4, 4), (0, 3)}, both | {(2, 2), (0, 5)})
