@@ -1,6 +1,6 @@
 # Two commands do everything on a machine with Python 3.11 or newer and make:
 #
-#   make serve    sets up what serving needs, then serves the bundled model
+#   make serve    sets up what serving needs, then serves the bundled models
 #   make test     sets up what the tests need, then runs them
 #
 # The environment lives in .venv and is brought up to date when pyproject.toml, the lock or the kernels change.
@@ -29,7 +29,7 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: serve
-serve: $(VENV)/.runtime ## Serve the bundled model (HOST=127.0.0.1 PORT=8000 ARGS=)
+serve: $(VENV)/.runtime ## Serve the bundled models (HOST=127.0.0.1 PORT=8000 ARGS=)
 	$(BIN)/gossamer serve --host $(HOST) --port $(PORT) $(ARGS)
 
 .PHONY: test
