@@ -35,8 +35,9 @@ _can_run = sys.platform == "linux" and platform.machine() in ("x86_64", "AMD64")
 setup(
     ext_modules=[
         Extension(
-            "model.native.libkernels", ["model/native/kernels.c"], extra_compile_args=_FLAGS,
-            extra_link_args=["-pthread", "-lm"], optional=True,
+            "model.native.libkernels", ["model/native/kernels.c", "model/native/search.c"],
+            depends=["model/native/kernels.h"], extra_compile_args=_FLAGS, extra_link_args=["-pthread", "-lm"],
+            optional=True,
         )
     ]
     if _can_run

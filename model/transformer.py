@@ -19,6 +19,7 @@ from model.graphs import Capture, GraphState, GraphTranslator
 from model.kv_cache import DecoderState, SelfAttentionCache
 from model.layers import Embedding, FeedForward
 from model.linear import Int8Unavailable, Linear, has_int8_kernels
+from model.native.batch import NativeBatch, NativeBook
 from model.native.translate import NativeState, NativeTranslator
 from model.pages import POSITIONS
 from model.search import LogitsSummary
@@ -210,6 +211,20 @@ class Transformer(nn.Module):
     def cache_page_tokens(self) -> int:
         """Positions in a page of the caches that :meth:`prefill` starts; 0 when they are padded rectangles."""
         return 0 if self._native is None and self._graphs is None else POSITIONS
+
+    def native_book(self) -> NativeBook | None:
+        """Pages for the batches of :meth:`native_batch`; None where our compiled kernels do not translate."""
+        return None if self._native is None else NativeBook(self._native.page_bytes)
+
+    def native_batch(self, book: NativeBook, forbidden_ids: Sequence[int]) -> NativeBatch:
+        """An empty batch whose search is done by our kernels, too.
+
+        Args:
+            book: Of this model; batches of one thread share it.
+            forbidden_ids: Tokens never written.
+        """
+        assert self._native is not None, "the kernels do not run this model"
+        return NativeBatch(self._native, book, forbidden_ids)
 
     def num_parameters(self) -> int:
         """Trained numbers, shared ones counted once."""

@@ -24,7 +24,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GS_ABI 2
+#include "kernels.h"
+
+#define GS_ABI 3
 #define MAX_THREADS 64
 #define COLUMNS 64  /* outputs in a block of packed weights */
 #define POSITIONS 16 /* positions in a key-value block */
@@ -56,7 +58,7 @@ typedef struct {
     gs_norm attention_norm, cross_norm, ffn_norm;
 } gs_decoder_layer;
 
-typedef struct {
+struct gs_model {
     int32_t width, heads, ffn_width, encoder_layers, decoder_layers, vocabulary, pre_norm, activation;
     const gs_encoder_layer *encoder;
     const gs_decoder_layer *decoder;
@@ -65,7 +67,7 @@ typedef struct {
     const float *source_embedding, *target_embedding; /* [vocabulary][M] */
     float embedding_factor;
     int32_t unused;
-} gs_model;
+};
 
 /* ---------------------------------------------------------------------------------------------------- threads */
 

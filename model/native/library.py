@@ -9,13 +9,13 @@ from __future__ import annotations
 import ctypes
 import functools
 import platform
-from ctypes import POINTER, Structure, c_float, c_int, c_int32, c_void_p
+from ctypes import POINTER, Structure, c_double, c_float, c_int, c_int32, c_int64, c_void_p
 from pathlib import Path
 from typing import ClassVar
 
 import torch
 
-_ABI = 2
+_ABI = 3
 COLUMNS = 64
 """Outputs in a block of packed weights."""
 
@@ -72,6 +72,32 @@ class ModelStruct(Structure):
     ]  # fmt: skip
 
 
+class DoneStruct(Structure):
+    """A hypothesis that has ended, in ``gs_sequence``."""
+
+    _fields_: ClassVar = [
+        ("score", c_double), ("length", c_int32), ("is_stop", c_int32), ("tokens", POINTER(c_int32)),
+        ("log_probs", POINTER(c_float)),
+    ]  # fmt: skip
+
+
+class SequenceStruct(Structure):
+    """The first part of ``gs_sequence``: what is wanted, and what comes of it."""
+
+    _fields_: ClassVar = [
+        *(
+            (name, c_int32)
+            for name in (
+                "beam_size", "is_greedy", "keeps_log_probs", "early_stopping", "max_tokens", "min_tokens", "ngram",
+                "source_length", "prefix_length", "num_forbidden", "eos", "start",
+            )
+        ),
+        ("length_penalty", c_double), ("source", c_void_p), ("prefix", c_void_p), ("forbidden", c_void_p),
+        *((name, c_int32) for name in ("status", "num_done", "rows", "length")),
+        ("tokens", POINTER(c_int32)), ("done", DoneStruct * 17),
+    ]  # fmt: skip
+
+
 @functools.cache
 def kernels() -> ctypes.CDLL | None:
     """The library, or None where it was not compiled or the processor lacks AVX-512 VNNI."""
@@ -104,7 +130,18 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
         c_int32, c_int32, address, address, address, c_int32, address, address, address, address, address,
     ]  # fmt: skip
     library.gs_best.restype = None
-    for name in ("gs_multiply", "gs_encode", "gs_decode"):
+    library.gs_pool_new.argtypes = [c_int64]
+    library.gs_pool_new.restype = library.gs_sequence_new.restype = c_void_p
+    library.gs_pool_free.argtypes = library.gs_pool_used.argtypes = [address]
+    library.gs_pool_free.restype = library.gs_sequence_free.restype = None
+    library.gs_pool_used.restype = c_int32
+    library.gs_sequence_new.argtypes = [POINTER(SequenceStruct)]
+    library.gs_sequence_free.argtypes = [address, address]
+    library.gs_advance.argtypes = [
+        POINTER(ModelStruct), c_int32, address, address, c_int32, address, c_int32, c_int32, c_double, address,
+        POINTER(c_int64),
+    ]  # fmt: skip
+    for name in ("gs_multiply", "gs_encode", "gs_decode", "gs_advance"):
         getattr(library, name).restype = c_int
     return library
 

@@ -37,8 +37,10 @@ from model.pages import POSITIONS, PagedState, PagePool
 from model.search import LogitsSummary
 
 if TYPE_CHECKING:
+    from model.config import TransformerConfig
     from model.decoder import DecoderLayer
     from model.encoder import EncoderLayer
+    from model.native.batch import NativeBook
     from model.transformer import Transformer
 
 _PAGES_AT_ONCE = 32
@@ -200,8 +202,22 @@ class NativeTranslator:
         )
         return kernels() is not None and packed and plain and model.config.positions != "rotary"
 
+    @property
+    def config(self) -> TransformerConfig:
+        """The model's shape."""
+        return self._model.config
+
+    @property
+    def page_bytes(self) -> int:
+        """Size of a page: 16 target positions in all layers."""
+        return self._pool.page_bytes
+
     def prefill(self, sources: Sequence[Sequence[int]]) -> NativeState:
         """Encode sources and write their keys and values; one row each, at position 0."""
+        return NativeState(self._pool, self.encode(sources), list(map(len, sources)))
+
+    def encode(self, sources: Sequence[Sequence[int]]) -> list[Tensor]:
+        """Encode sources: the keys and values of each, for all decoder layers."""
         library = kernels()
         assert library is not None
         ids = np.array([token for source in sources for token in source], dtype=np.int32)
@@ -210,15 +226,15 @@ class NativeTranslator:
         memories = [
             torch.zeros(self._struct.decoder_layers * -(-len(source) // POSITIONS) * self._block) for source in sources
         ]
-        state = NativeState(self._pool, memories, list(map(len, sources)))
+        addresses = np.array([memory.data_ptr() for memory in memories], dtype=np.uint64)
         table = _positions(self._model.source_embedding, max(map(len, sources)))
         checked(
             library.gs_encode(
                 ctypes.byref(self._struct), threads(), ids.ctypes.data, table, len(sources),
-                starts.ctypes.data, state.sources.ctypes.data,
+                starts.ctypes.data, addresses.ctypes.data,
             )
         )  # fmt: skip
-        return state
+        return memories
 
     def decode_step(self, tokens: Tensor, state: NativeState) -> tuple[Tensor, LogitsSummary]:
         """Decode one position of every row: the next token's logits (R, V), and what is known of their blocks."""
@@ -242,6 +258,37 @@ class NativeTranslator:
         )  # fmt: skip
         state.advance()
         return logits, KernelSummary(logits, maxima, sums)
+
+    def advance(
+        self,
+        book: NativeBook,
+        sequences: ctypes.Array[ctypes.c_void_p],
+        furthest: int,
+        max_steps: int,
+        max_seconds: float,
+        is_wanted: ctypes.c_int32,
+        num_rows: ctypes.c_int64,
+    ) -> int:
+        """Decode the sequences of a `NativeBatch`, which says what the rest is; how many steps were done.
+
+        Args:
+            book: Where their pages come from.
+            sequences: Their addresses.
+            furthest: Positions that none of them goes beyond.
+            max_steps: See `NativeBatch.advance`, for what follows, too.
+            max_seconds: No step begins after so long.
+            is_wanted: No step begins while this is not 0.
+            num_rows: Gets the number of rows.
+        """
+        library = kernels()
+        assert library is not None
+        done = library.gs_advance(
+            ctypes.byref(self._struct), threads(), book.address, sequences, len(sequences),
+            _positions(self._model.target_embedding, furthest), self._struct.vocabulary, max_steps, max_seconds,
+            ctypes.byref(is_wanted), ctypes.byref(num_rows),
+        )  # fmt: skip
+        checked(min(done, 0))
+        return int(done)
 
 
 def _positions(embedding: Embedding, count: int) -> int | None:

@@ -2,13 +2,17 @@
 
 `submit`, `abort` and `stop` may be called from any thread, and return at once. Everything else happens in the loop:
 
-    take commands -> end what has expired -> schedule -> run one step -> tell what came of it
+    take commands -> end what has expired -> schedule -> run one step, or more -> tell what came of it
+
+Where nobody wants to hear of single tokens, steps follow one another without a return to this loop, until a sequence
+ends or a command comes.
 
 With nothing to do the thread sleeps until a command comes.
 """
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import math
 import threading
@@ -30,7 +34,7 @@ from service.engine.request import (
     TokensEvent,
 )
 from service.engine.scheduler import Scheduler
-from service.engine.step import ModelRunner, SchedulerOutput, SequenceUpdate, StepResult
+from service.engine.step import ONE_STEP, ModelRunner, SchedulerOutput, SequenceUpdate, StepResult, Stride
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +42,10 @@ THREAD_NAME = "gossamer-engine"
 
 MAX_RETRY_AFTER_SECONDS = 60.0
 """What a refused client is told at most: a guess further ahead is worth nothing."""
+
+MAX_STRIDE_STEPS = 64
+MAX_STRIDE_SECONDS = 0.02
+"""How late a deadline may be noticed."""
 
 SPEED_MEMORY = 0.99
 """How much of the measured speed stays from one step to the next: it is that of the last hundred steps or so."""
@@ -76,14 +84,15 @@ class RequestMessage:
 
 @dataclass(frozen=True, slots=True)
 class StepMessage:
-    """A step was done.
+    """A step was done, or several.
 
     Attributes:
-        num_rows: Rows that were decoded.
+        num_rows: Rows that were decoded, in all steps.
         encode_seconds: Time in encoders.
         decode_seconds: Time in decode steps.
         num_encoded_tokens: Source tokens that were encoded.
         num_padding_tokens: Padding that was encoded beside them.
+        num_steps: Decode steps.
     """
 
     num_rows: int
@@ -91,6 +100,7 @@ class StepMessage:
     decode_seconds: float
     num_encoded_tokens: int = 0
     num_padding_tokens: int = 0
+    num_steps: int = 1
 
 
 Message = Started | Ended | RequestMessage | StepMessage
@@ -151,7 +161,11 @@ class EngineCore:
         self._is_closed = False
         self._death: EngineDead | None = None
 
+        self._is_wanted = ctypes.c_int32()
+        """Not 0 while there are commands to be taken: the steps that are running then end early."""
         self._scheduler: Scheduler | None = None
+        self._listening: set[str] = set()
+        """Requests of which every token is told."""
         self._tracked: dict[str, _Tracked] = {}
         self._encoded: dict[int, tuple[float, float, float]] = {}
         """Running sequences: when their first step started, how long their encoding took from there, and when that
@@ -205,21 +219,26 @@ class EngineCore:
                 scheduler.check_room(num_tokens, self._retry_after_seconds(scheduler), self._command_tokens)
             self._commands.append(_Submit(request, ticket, wants_events, self._clock(), is_begun))
             self._command_tokens += num_tokens
-            self._wake.notify()
+            self._call()
 
     def abort(self, request_id: str) -> None:
         """Drops a request without a message. Its rows are free before the next step."""
         with self._wake:
             if not self._is_closed:
                 self._commands.append(_Abort(request_id))
-                self._wake.notify()
+                self._call()
 
     def stop(self, stop_at: float) -> None:
         """Takes no more requests, and ends when all are done, or at `stop_at` by the clock. `Ended` follows."""
         with self._wake:
             self._is_stopping = True
             self._stop_at = min(self._stop_at, stop_at)
-            self._wake.notify()
+            self._call()
+
+    def _call(self) -> None:
+        """Has the thread look what there is to do; called with the lock held."""
+        self._is_wanted.value = 1
+        self._wake.notify()
 
     def join(self) -> None:
         """Waits for the thread, which is brief after `Ended`."""
@@ -257,10 +276,12 @@ class EngineCore:
                 self._wake.wait()
             commands, self._commands = self._commands, []
             self._command_tokens = 0
+            self._is_wanted.value = 0
             for command in commands:
                 if isinstance(command, _Abort):
                     scheduler.cancel(command.request_id)
                     self._tracked.pop(command.request_id, None)
+                    self._listening.discard(command.request_id)
                 else:
                     messages += self._accept(scheduler, command)
             is_over = self._is_stopping and (scheduler.is_idle or self._clock() >= self._stop_at)
@@ -273,6 +294,8 @@ class EngineCore:
         except EngineError as error:  # Only of an id in use: the rest was looked at in `submit`.
             return [RequestMessage(command.ticket, error)]
         self._tracked[command.request.request_id] = _Tracked(command)
+        if command.wants_events:
+            self._listening.add(command.request.request_id)
         return []
 
     def _iterate(self, scheduler: Scheduler, runner: ModelRunner) -> None:
@@ -284,7 +307,7 @@ class EngineCore:
         started_at = self._clock()
         self._queued_since = min(self._queued_since, started_at) if scheduler.waiting_sequences else math.inf
         num_new_tokens = self._count_new(scheduler, output)
-        result = runner.execute(output)
+        result = runner.execute(replace(output, stride=self._stride(scheduler, output)))
         messages = self._finish(scheduler, output, result, started_at)
         num_source_tokens = waiting_tokens - scheduler.waiting_tokens
         ended_at = self._clock()
@@ -294,15 +317,27 @@ class EngineCore:
         self.stats = self._snapshot(scheduler, result, num_source_tokens)
         num_encoded, num_padding = output.num_encoded_tokens
         messages.append(
-            StepMessage(result.num_rows, result.total_encode_seconds, result.decode_seconds, num_encoded, num_padding)
-        )
+            StepMessage(
+                result.num_rows, result.total_encode_seconds, result.decode_seconds, num_encoded, num_padding,
+                result.num_steps,
+            )
+        )  # fmt: skip
         self._tell(messages)
+
+    def _stride(self, scheduler: Scheduler, output: SchedulerOutput) -> Stride:
+        """How far the steps may go before this loop has something to do."""
+        # Those that wait may wait for the encoder, which takes more before the next step; or for a place, which is free
+        # when a sequence ends.
+        if self._listening or (output.groups and scheduler.waiting_sequences):
+            return ONE_STEP
+        return Stride(MAX_STRIDE_STEPS, MAX_STRIDE_SECONDS, self._is_wanted)
 
     def _expire(self, scheduler: Scheduler) -> None:
         messages: list[Message] = []
         for request_id in scheduler.expired(self._clock()):
             scheduler.cancel(request_id)
             tracked = self._tracked.pop(request_id)
+            self._listening.discard(request_id)
             messages.append(RequestMessage(tracked.command.ticket, DeadlineExceeded(request_id)))
         self._tell(messages)
 
@@ -312,9 +347,10 @@ class EngineCore:
         """Books what a step did, and turns it into messages."""
         for sequence_id in output.departed:
             self._encoded.pop(sequence_id, None)
-        ended_at = self._clock()
+        later_steps = result.decode_seconds * (1 - 1 / result.num_steps)
+        first_at = max(started_at, self._clock() - later_steps)
         for sequence_id, encode_seconds in result.encode_seconds.items():
-            self._encoded[sequence_id] = started_at, encode_seconds, ended_at
+            self._encoded[sequence_id] = started_at, encode_seconds, first_at
         messages: list[Message] = []
         for update in result.updates:
             owner = scheduler.owner(update.sequence_id)
@@ -326,6 +362,7 @@ class EngineCore:
                 scheduler.finish(update.sequence_id)
             if len(tracked.results) == len(tracked.command.request.sequences):
                 del self._tracked[request_id]
+                self._listening.discard(request_id)
             messages += [RequestMessage(tracked.command.ticket, event) for event in events]
         return messages
 
@@ -381,6 +418,7 @@ class EngineCore:
         unfinished = [tracked.command for tracked in self._tracked.values()]
         unfinished += [command for command in commands if isinstance(command, _Submit)]
         self._tracked.clear()
+        self._listening.clear()
         if error is not None:
             self.stats = _nothing_held(self.stats)
         messages: list[Message] = [
@@ -429,12 +467,12 @@ class EngineCore:
             waiting_sequences=scheduler.waiting_sequences,
             waiting_tokens=scheduler.waiting_tokens,
             max_waiting_tokens=before.max_waiting_tokens,
-            batch_rows=result.num_rows if scheduler.running_sequences else 0,
+            batch_rows=result.num_rows // result.num_steps if scheduler.running_sequences else 0,
             reserved_rows=slots.used_rows,
             max_rows=slots.max_rows,
             kv_cache_used_bytes=slots.used_cache_bytes,
             kv_cache_total_bytes=slots.max_cache_bytes,
-            steps_total=before.steps_total + (1 if result.num_rows else 0),
+            steps_total=before.steps_total + (result.num_steps if result.num_rows else 0),
             source_tokens_total=before.source_tokens_total + num_source_tokens,
             target_tokens_total=before.target_tokens_total + result.num_rows,
             encode_seconds_total=before.encode_seconds_total + result.total_encode_seconds,

@@ -2,6 +2,9 @@
 
 Each model has one `DecodingState`, whose rows belong to its running sequences, one sequence after the other. A step
 drops rows, joins newcomers and decodes one position of every row; then each search says which of its rows go on.
+
+Where our kernels run a model, they also search, in batches of their own (`model/native/batch.py`); only what they do
+not know, such as sampling, is searched in Python beside them.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,12 +24,13 @@ from model.decoding import DecodingOptions
 from model.description import advised_decoding
 from model.generation import forbidden_outputs
 from model.graphs import Capture, CudaCapture
+from model.native.batch import NativeBatch, NativeBook, Wanted
 from model.native.library import set_threads, threads
 from model.search import GreedySearch, NonFiniteLogits, SamplingSearch, Search, SearchStep, advance_batch, start_search
 from model.transformer import DecodingState
 from service.engine.interface import ModelInfo
 from service.engine.limits import EngineLimits
-from service.engine.step import EncodeGroup, Newcomer, SchedulerOutput, SequenceUpdate, StepResult
+from service.engine.step import ONE_STEP, EncodeGroup, Newcomer, SchedulerOutput, SequenceUpdate, StepResult, Stride
 
 NOT_FINITE = "the model gave no finite number for its next token"
 LONG_SOURCE_TOKENS = 128
@@ -91,10 +96,13 @@ class _Batch:
             self._sequences.append(_Sequence(newcomer.sequence_id, self._start_search(newcomer)))
             self._tokens.append(self._config.decoder_start_id)
 
-    def step(self) -> list[SequenceUpdate]:
-        """Decodes one position of every row, and says what came of it."""
-        if self._state is None:
-            return []
+    def step(self, stride: Stride = ONE_STEP) -> tuple[int, int, list[SequenceUpdate]]:  # noqa: ARG002  # as below
+        """Decodes one position of every row: steps, rows, and what came of it."""
+        num_rows = self.num_rows
+        return (1, num_rows, self._step()) if num_rows else (0, 0, [])
+
+    def _step(self) -> list[SequenceUpdate]:
+        assert self._state is not None
         logits, summary = self._model.decode_step_summarized(torch.tensor(self._tokens), self._state)
         placed = self._placed()
         num_sequences = len(placed)
@@ -153,6 +161,61 @@ class _Batch:
             self._state.select(rows)
         else:
             self._state = None  # An empty batch gives back all of its memory.
+
+
+class _NativeBatch:
+    """As `_Batch`, where the kernels search."""
+
+    def __init__(self, checkpoint: Checkpoint, book: NativeBook) -> None:
+        self._batch: NativeBatch = checkpoint.model.eval().native_batch(
+            book, forbidden_outputs(checkpoint.config, checkpoint.tokenizer)
+        )
+
+    @property
+    def num_rows(self) -> int:
+        """Rows in the batch."""
+        return self._batch.num_rows
+
+    def drop(self, sequence_ids: set[int]) -> None:
+        """Takes sequences out of the batch; those that are not in it do not matter."""
+        self._batch.drop(sequence_ids)
+
+    def join(self, newcomers: Sequence[Newcomer]) -> None:
+        """Encodes newcomers together and appends a row for each."""
+        self._batch.join(
+            [
+                Wanted(
+                    newcomer.sequence_id,
+                    newcomer.source_ids,
+                    newcomer.options,
+                    newcomer.max_target_tokens,
+                    newcomer.forced_prefix,
+                    newcomer.with_log_probs,
+                )
+                for newcomer in newcomers
+            ]
+        )
+
+    def step(self, stride: Stride = ONE_STEP) -> tuple[int, int, list[SequenceUpdate]]:
+        """Decodes every row, as far as the stride goes: steps, rows, and what came of it."""
+        advance = self._batch.advance(stride.max_steps, stride.max_seconds, stride.is_wanted)
+        updates = [SequenceUpdate(sequence_id, tokens) for sequence_id, tokens in self._batch.new_tokens()]
+        for ended in advance.ended:
+            if ended.hypotheses:
+                updates.append(SequenceUpdate(ended.key, ended.new_tokens, ended.hypotheses))
+            else:
+                updates.append(SequenceUpdate(ended.key, failure=NO_HYPOTHESIS if ended.is_finite else NOT_FINITE))
+        return advance.num_steps, advance.num_rows, updates
+
+
+class _Lane(NamedTuple):
+    """Which batch a sequence is in."""
+
+    model: str
+    is_long: bool
+    """Whether its source is."""
+    is_native: bool
+    """Whether the kernels search."""
 
 
 class _Turns:
@@ -246,10 +309,8 @@ class Runner:
         self._limits = limits
         self._memory_read_at = -math.inf
         self._checkpoints = {checkpoint.name: checkpoint for checkpoint in checkpoints}
-        self._lanes: dict[tuple[str, bool], _Batch] = {
-            (name, False): _Batch(checkpoint) for name, checkpoint in self._checkpoints.items()
-        }
-        """By model, and whether its sources are long."""
+        self._books = {name: checkpoint.model.native_book() for name, checkpoint in self._checkpoints.items()}
+        self._lanes: dict[_Lane, _Batch | _NativeBatch] = {}
         self._device = checkpoints[0].model.device
         self._turns = _Turns()
         self._put_off: list[EncodeGroup] = []
@@ -266,19 +327,23 @@ class Runner:
         Raises:
             RuntimeError: A model gives NaN: no request would fare better.
         """
-        for (name, _), batch in self._lanes.items():
-            batch.checkpoint.model.capture_steps()
-            for options in (DecodingOptions(), DecodingOptions(beam_size=4)):
-                eos_id = batch.checkpoint.config.eos_id
-                batch.join([Newcomer(0, (eos_id,) * 8, options, (), max_target_tokens=4, with_log_probs=True)])
+        for name, checkpoint in self._checkpoints.items():
+            checkpoint.model.capture_steps()
+            eos_id = checkpoint.config.eos_id
+            # Sampling is searched by other means.
+            for options in (DecodingOptions(), DecodingOptions(beam_size=4), DecodingOptions(temperature=1.0, seed=0)):
+                newcomer = Newcomer(0, (eos_id,) * 8, options, (), max_target_tokens=4, with_log_probs=True)
+                batch = self._join(name, False, [newcomer])[0]
                 while batch.num_rows:
-                    for update in batch.step():
+                    for update in batch.step()[2]:
                         if update.failure is not None:
                             raise RuntimeError(f"model {name!r} cannot be used: {update.failure}")
 
     @torch.inference_mode()
     def execute(self, output: SchedulerOutput) -> StepResult:
         """Drops, encodes and joins what `output` says, then decodes one position of every row of every model.
+
+        Or more, as far as the stride goes, where only one batch has rows.
 
         But for long sources: beside shorter ones their encoding and their steps may be put off a little, see `_Turns`.
         """
@@ -292,7 +357,7 @@ class Runner:
         short_groups = [group for group in output.groups if group not in long_groups]
         encode_seconds = self._encode(short_groups, False, started_at)
         encoded_at = time.perf_counter()
-        num_rows, updates = self._step(is_long=False)
+        num_steps, num_rows, updates = self._step(output.stride, is_long=False)
         stepped_at = time.perf_counter()
         decode_seconds = stepped_at - encoded_at if num_rows else 0.0
         total_encode_seconds = encoded_at - started_at if short_groups else 0.0
@@ -302,10 +367,11 @@ class Runner:
             del self._put_off[:1]
             encode_seconds |= self._encode(chosen, True, started_at)
             long_encoded_at = time.perf_counter()
-            num_long_rows, long_updates = self._step(is_long=True)
+            num_long_steps, num_long_rows, long_updates = self._step(output.stride, is_long=True)
             ended_at = time.perf_counter()
             self._turns.taken(ended_at - stepped_at)
             num_rows += num_long_rows
+            num_steps = max(num_steps, num_long_steps)
             updates += long_updates
             decode_seconds += ended_at - long_encoded_at if num_long_rows else 0.0
             total_encode_seconds += long_encoded_at - stepped_at if chosen else 0.0
@@ -315,6 +381,7 @@ class Runner:
             num_rows=num_rows,
             total_encode_seconds=total_encode_seconds,
             decode_seconds=decode_seconds,
+            num_steps=max(1, num_steps),
             **self._gpu_memory(started_at),
         )
 
@@ -327,10 +394,17 @@ class Runner:
         ]
         self._put_off = [group for group in staying if group.newcomers]
 
-    def _step(self, *, is_long: bool) -> tuple[int, list[SequenceUpdate]]:
-        """One step of all rows of short or of long sources: how many, and what came of it."""
-        lanes = [batch for (_, lane), batch in self._lanes.items() if lane == is_long and batch.num_rows]
-        return sum(batch.num_rows for batch in lanes), [update for batch in lanes for update in batch.step()]
+    def _step(self, stride: Stride, *, is_long: bool) -> tuple[int, int, list[SequenceUpdate]]:
+        """Steps of all rows of short or of long sources: how many, of how many rows, and what came of it."""
+        busy = [lane for lane, batch in self._lanes.items() if batch.num_rows]
+        if len(busy) > 1 or self._put_off:
+            stride = ONE_STEP
+        done = [self._lanes[lane].step(stride) for lane in busy if lane.is_long == is_long]
+        return (
+            max((steps for steps, _, _ in done), default=0),
+            sum(rows for _, rows, _ in done),
+            [update for _, _, updates in done for update in updates],
+        )
 
     def _gpu_memory(self, now: float) -> dict[str, int]:
         """The fields of a step about the GPU's memory, once a second: to ask takes as long as part of a step."""
@@ -343,13 +417,26 @@ class Runner:
     def _encode(self, groups: Sequence[EncodeGroup], is_long: bool, started_at: float) -> dict[int, float]:
         encode_seconds = {}
         for group in groups:
-            lane = group.model, is_long
-            if lane not in self._lanes:
-                self._lanes[lane] = _Batch(self._checkpoints[group.model])
-            self._lanes[lane].join(group.newcomers)
+            self._join(group.model, is_long, group.newcomers)
             elapsed = time.perf_counter() - started_at
             encode_seconds.update({newcomer.sequence_id: elapsed for newcomer in group.newcomers})
         return encode_seconds
+
+    def _join(self, model: str, is_long: bool, newcomers: Sequence[Newcomer]) -> list[_Batch | _NativeBatch]:
+        """Encodes newcomers, and says which batches they are in."""
+        checkpoint, book = self._checkpoints[model], self._books[model]
+        by_lane: dict[_Lane, list[Newcomer]] = {}
+        for newcomer in newcomers:
+            is_native = book is not None and NativeBatch.can_search(
+                newcomer.options, checkpoint.config.target_vocab_size
+            )
+            by_lane.setdefault(_Lane(model, is_long, is_native), []).append(newcomer)
+        for lane, some in by_lane.items():
+            if lane not in self._lanes:
+                native = _NativeBatch(checkpoint, book) if lane.is_native and book is not None else None
+                self._lanes[lane] = native or _Batch(checkpoint)
+            self._lanes[lane].join(some)
+        return [self._lanes[lane] for lane in by_lane]
 
 
 def _is_long(group: EncodeGroup) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -45,16 +46,36 @@ class EncodeGroup:
 
 
 @dataclass(frozen=True, slots=True)
+class Stride:
+    """How many decode steps may be done before anything else is: a runner may do fewer, and does one at least.
+
+    Attributes:
+        max_steps: Most steps. None follows one with which a sequence ended.
+        max_seconds: None begins after so long.
+        is_wanted: None begins while this is not 0; other threads set it.
+    """
+
+    max_steps: int = 1
+    max_seconds: float = 0.0
+    is_wanted: ctypes.c_int32 | None = None
+
+
+ONE_STEP = Stride()
+
+
+@dataclass(frozen=True, slots=True)
 class SchedulerOutput:
-    """What the runner does next: drop, encode and join, then one decode step for all rows.
+    """What the runner does next: drop, encode and join, then one decode step for all rows, or more.
 
     Attributes:
         departed: Sequences to drop first. Some may have ended by themselves, or may never have been encoded.
         groups: Newcomers.
+        stride: How many steps.
     """
 
     departed: tuple[int, ...] = ()
     groups: tuple[EncodeGroup, ...] = ()
+    stride: Stride = ONE_STEP
 
     @property
     def num_encoded_tokens(self) -> tuple[int, int]:
@@ -96,9 +117,10 @@ class StepResult:
     Attributes:
         updates: At most one a sequence; sequences of which there is nothing to tell are left out.
         encode_seconds: For each newcomer, the time from the start of the step until its encoding was done.
-        num_rows: Rows that were decoded.
+        num_rows: Rows that were decoded, in all steps.
         total_encode_seconds: Time in encoders.
         decode_seconds: Time in decode steps.
+        num_steps: Steps that were done; of several models at once, the most.
         gpu_memory_used_bytes: Of the GPU that runs the models, by every process; 0 if there is none, or it was not
             looked at in this step.
         gpu_memory_total_bytes: Of the same GPU.
@@ -109,6 +131,7 @@ class StepResult:
     num_rows: int = 0
     total_encode_seconds: float = 0.0
     decode_seconds: float = 0.0
+    num_steps: int = 1
     gpu_memory_used_bytes: int = 0
     gpu_memory_total_bytes: int = 0
 
@@ -126,4 +149,4 @@ class ModelRunner(Protocol):
         """Called once before the first `execute`: whatever is slow the first time is done now."""
 
     def execute(self, output: SchedulerOutput) -> StepResult:
-        """Drops, encodes and joins what `output` says, then does one decode step for all rows."""
+        """Drops, encodes and joins what `output` says, then decodes all rows, as far as the stride goes."""

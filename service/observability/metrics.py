@@ -146,10 +146,11 @@ class Metrics:
             self.warnings.labels(model, code).inc()
 
     def count_step(self, step: StepMessage) -> None:
-        """Counts one step of the engine."""
+        """Counts one step of the engine, or several that followed one another."""
         if step.num_rows:
-            self.batch_rows.observe(step.num_rows)
-            self.decode_duration.observe(step.decode_seconds)
+            for _ in range(step.num_steps):
+                self.batch_rows.observe(step.num_rows / step.num_steps)
+                self.decode_duration.observe(step.decode_seconds / step.num_steps)
         if step.num_encoded_tokens:
             self.encode_duration.observe(step.encode_seconds)
             self.padding.observe(step.num_padding_tokens / (step.num_encoded_tokens + step.num_padding_tokens))

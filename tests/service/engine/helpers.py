@@ -69,6 +69,8 @@ class ScriptedRunner:
         self.running = {}
         self.steps = []
         """For each step the sources that were decoded in it."""
+        self.strides = []
+        """The stride that each step was given."""
         self.thread = None
 
     def models(self):
@@ -93,6 +95,7 @@ class ScriptedRunner:
         self.running.update({newcomer.sequence_id: (newcomer, 0) for newcomer in newcomers})
         self.steps.append([newcomer.source_ids for newcomer, _ in self.running.values()])
         num_rows = len(self.running)
+        self.strides.append(output.stride)
         self.in_step.set()
         gate = self.gate
         if gate is not None:

@@ -3,7 +3,7 @@ import time
 
 import pytest
 
-from service.engine.core import Ended, EngineCore, RequestMessage, Started, StepMessage
+from service.engine.core import MAX_STRIDE_STEPS, Ended, EngineCore, RequestMessage, Started, StepMessage
 from service.engine.errors import DuplicateRequestId, EngineDead, EngineStopping, QueueFull, UnknownModel
 from service.engine.request import RequestDoneEvent, SequenceDoneEvent, TokensEvent
 from tests.service.engine.helpers import WAIT_SECONDS, ScriptedRunner, make_limits, make_request
@@ -269,3 +269,48 @@ def test_thread_ends_when_nobody_listens_any_more(caplog):
         assert not driver.core._thread.is_alive()
         driver.deliver([Ended(None)])  # What the core could not tell.
     assert "event loop was closed" in caplog.text
+
+
+def test_many_steps_may_follow_one_another_where_nobody_hears_of_single_tokens():
+    with Driver(ScriptedRunner()) as driver:
+        driver.core.submit(make_request("quiet", (6,)), 1, wants_events=False)
+        driver.wait_for_last(1)
+        assert {stride.max_steps for stride in driver.runner.strides} == {MAX_STRIDE_STEPS}
+        assert 0 < driver.runner.strides[0].max_seconds < 0.1
+        driver.runner.strides.clear()
+        driver.core.submit(make_request("heard", (6,)), 2, wants_events=True)
+        driver.wait_for_last(2)
+        assert {stride.max_steps for stride in driver.runner.strides} == {1}
+        driver.runner.strides.clear()
+        driver.core.submit(make_request("quiet again", (6,)), 3, wants_events=False)
+        driver.wait_for_last(3)
+        assert {stride.max_steps for stride in driver.runner.strides} == {MAX_STRIDE_STEPS}
+
+
+def test_one_step_at_a_time_while_the_encoder_has_more_to_do():
+    with Driver(ScriptedRunner(), max_encode_tokens_per_step=8) as driver:
+        driver.core.submit(make_request("r", (8, 8, 8)), 1, wants_events=False)
+        driver.wait_for_last(1)
+        assert [stride.max_steps for stride in driver.runner.strides[:4]] == [1, 1] + [MAX_STRIDE_STEPS] * 2
+
+
+@pytest.mark.parametrize("command", ["submit", "abort", "stop"])
+def test_a_command_ends_the_steps_that_are_running(command):
+    runner = ScriptedRunner(is_gated=True)
+    with Driver(runner) as driver:
+        driver.core.submit(make_request("r", (6,)), 1, wants_events=False)
+        assert runner.in_step.wait(WAIT_SECONDS)
+        (stride,) = runner.strides
+        assert stride.is_wanted.value == 0
+        if command == "submit":
+            driver.core.submit(make_request("s", (6,)), 2, wants_events=False)
+        elif command == "abort":
+            driver.core.abort("r")
+        else:
+            driver.core.stop(time.monotonic() + WAIT_SECONDS)
+        assert stride.is_wanted.value != 0
+        runner.in_step.clear()
+        runner.allow_steps()
+        if command != "abort":
+            assert runner.in_step.wait(WAIT_SECONDS)
+            assert stride.is_wanted.value == 0  # what was told is done
