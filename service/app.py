@@ -41,6 +41,7 @@ from service.engine.errors import EngineDead, EngineStopping
 from service.engine.inspection import Inspection, Replayer
 from service.engine.interface import Engine
 from service.engine.step import ModelRunner
+from service.engine.work import open_works
 from service.inspection.inspector import Inspector
 from service.keys import KeyFileError, KeyRing
 from service.machine import read_machine
@@ -142,8 +143,10 @@ def create_app(
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         # In a task of its own, so that probes are answered while models are loading.
-        life = asyncio.create_task(_live(engine, on_engine_dead, with_detection=own_engine))
+        life = asyncio.create_task(_live(engine, on_engine_dead, is_own=own_engine))
+        collecting = asyncio.create_task(heap.collect_when_quiet(lambda: not open_works()))
         yield
+        collecting.cancel()
         await dialect_state.close()
         await engine.stop(settings.stop_grace_seconds)
         await inspection.close()
@@ -337,13 +340,15 @@ def _threads_of_container() -> int | None:
     return max(1, int(machine.cores)) if machine.cores < machine.usable_cores else None
 
 
-async def _live(engine: Engine, on_engine_dead: Callable[[EngineDead], None] | None, *, with_detection: bool) -> None:
-    """Starts the engine and waits for its end."""
+async def _live(engine: Engine, on_engine_dead: Callable[[EngineDead], None] | None, *, is_own: bool) -> None:
+    """Starts the engine and waits for its end; `is_own`: this process is there for nothing else."""
     try:
         await engine.start()
         # Where there is nothing to choose from few ask for it, and those who do wait a second once.
-        if with_detection and len({info.source_language for info in engine.models()}) > 1:
+        if is_own and len({info.source_language for info in engine.models()}) > 1:
             await asyncio.to_thread(detection.warm_up)  # beside the first requests, which may not need it
+        if is_own:
+            heap.settle()
         names = ", ".join(f"{info.name} ({info.revision})" for info in engine.models())
         logger.info("ready, with %s", names)
         death = await engine.wait_closed()

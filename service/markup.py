@@ -11,12 +11,12 @@ as far into the translation as they were in the source.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from model.words import source_text, split_words
+from service.aside import aside, breathe
 from service.engine.inspection import Aligner, AlignmentPair, SegmentAlignment
 from service.pipeline import Part
 from service.text.forms import Piece
@@ -25,6 +25,8 @@ from service.text.markup import Segment as MarkedSegment
 from service.text.segmenter import Document, Segment, has_letter
 from service.text.tags import Kept, Placement, Vote, place_tags
 from service.translator import (
+    LONG_TEXT_CHARACTERS,
+    MANY_SEGMENTS,
     Job,
     SegmentSource,
     SegmentTranslation,
@@ -38,9 +40,6 @@ from service.translator import (
 
 Format = Literal["html", "xml"]
 
-_LONG_DOCUMENT_CHARACTERS = 2_000
-"""Longer ones are read and written in a thread, so that they do not hold up the event loop."""
-
 
 async def read_markups(format_: Format, documents: Sequence[str], rules: Rules | None = None) -> list[Markup]:
     """Reads documents.
@@ -53,9 +52,7 @@ async def read_markups(format_: Format, documents: Sequence[str], rules: Rules |
     Raises:
         MarkupError: If XML is not well-formed; says which document.
     """
-    if sum(map(len, documents)) > _LONG_DOCUMENT_CHARACTERS:
-        return await asyncio.to_thread(_read_all, format_, documents, rules)
-    return _read_all(format_, documents, rules)
+    return await aside(_read_all, sum(map(len, documents)) / LONG_TEXT_CHARACTERS, format_, documents, rules)
 
 
 def _read_all(format_: Format, documents: Sequence[str], rules: Rules | None) -> list[Markup]:
@@ -149,8 +146,8 @@ class MarkupTranslator:
 
     async def _translate_part(self, job: Job, markups: Sequence[Markup]) -> tuple[list[MarkupTranslation], Timings]:
         """Documents that have one model."""
-        is_long = sum(map(len, job.texts)) > _LONG_DOCUMENT_CHARACTERS
-        sentences = await asyncio.to_thread(self._plan, job, markups) if is_long else self._plan(job, markups)
+        size = sum(map(len, job.texts)) / LONG_TEXT_CHARACTERS
+        sentences = await aside(self._plan, size, job, markups)
         sources = [SegmentSource(each.segment.text, each.marked.kept) for each in sentences]
         done, timings = await self._translator.translate_segments(sources, job)
         alignments = await self._align(job, sentences, done)
@@ -158,7 +155,7 @@ class MarkupTranslator:
         def write() -> list[MarkupTranslation]:
             return [_written(markup, index, sentences, done, alignments) for index, markup in enumerate(markups)]
 
-        return await asyncio.to_thread(write) if is_long else write(), timings
+        return await aside(write, size), timings
 
     def _plan(self, job: Job, markups: Sequence[Markup]) -> list[_Sentence]:
         sentences: list[_Sentence] = []
@@ -193,13 +190,18 @@ class MarkupTranslator:
             return {}
         places: list[tuple[int, int]] = []
         pairs: list[AlignmentPair] = []
-        for index, (sentence, translation) in enumerate(zip(sentences, done, strict=True)):
-            for number, part in enumerate(translation.parts):
-                if sentence.has_tags and part.encoding is not None and part.hypotheses:
-                    places.append((index, number))
-                    pairs.append(
-                        AlignmentPair(part.encoding.ids, source_text(part.encoding), part.hypotheses[0].tokens)
-                    )
+
+        def find_pairs() -> None:
+            for index, (sentence, translation) in enumerate(zip(sentences, done, strict=True)):
+                breathe()
+                for number, part in enumerate(translation.parts):
+                    if sentence.has_tags and part.encoding is not None and part.hypotheses:
+                        places.append((index, number))
+                        pairs.append(
+                            AlignmentPair(part.encoding.ids, source_text(part.encoding), part.hypotheses[0].tokens)
+                        )
+
+        await aside(find_pairs, len(sentences) / MANY_SEGMENTS)
         if not pairs:
             return {}
         found: dict[int, dict[int, SegmentAlignment]] = {}
@@ -250,6 +252,7 @@ def _output(
     for unit_index in sorted(by_unit, key=lambda index: markup.units[index].place != "attribute"):
         texts: list[tuple[str, Placement | None]] = []
         for index in by_unit[unit_index]:
+            breathe()
             texts.append(_placed(sentences[index].marked, done[index], alignments.get(index, {}), rank))
         unit = markup.units[unit_index]
         marked = [sentences[index].marked for index in by_unit[unit_index]]

@@ -255,6 +255,8 @@ class SegmentWork:
         self._spans: dict[str, tuple[KeptSpan, ...]] = {}
         self._owner: dict[int, int] = {}
         self._retries: dict[int, int] = {}
+        self._outcomes: dict[int, Outcome] = {}
+        """Of the first of the segments that share it."""
 
     def add(self, text: str, kept: Iterable[tuple[int, int]] = ()) -> int:
         """Takes a segment; the same one again costs nothing more.
@@ -341,6 +343,13 @@ class SegmentWork:
 
     def outcome(self, index: int) -> Outcome:
         """What became of a segment that is done."""
+        index = self._sharing[index][0]
+        if index not in self._outcomes:
+            self._check()
+            self._outcomes[index] = self._outcome(index)
+        return self._outcomes[index]
+
+    def _outcome(self, index: int) -> Outcome:
         root = self._roots[index]
         outcome = Outcome(tuple(_parts(root)), tuple(dict.fromkeys(_warnings(root))), self._retries.get(index, 0))
         if not all(_keeps(root, root.text, outcome.nth_text(rank)) for rank in range(outcome.num_ranks)):

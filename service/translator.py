@@ -27,6 +27,7 @@ from model.decoding import DecodingOptions, Hypothesis
 from model.marian_tokenizer import MarianTokenizer
 from model.normalizer import NormalizedText
 from model.tokenizer import DecodeStream, Encoding, TextTokenizer
+from service.aside import aside, breathe
 from service.engine.errors import DeadlineExceeded, EngineError, EngineStopping, UnknownModel, WaitTooLong
 from service.engine.interface import Engine, ModelInfo
 from service.engine.request import (
@@ -47,11 +48,17 @@ from service.text.terms import Terms
 
 _T = TypeVar("_T")
 
-_LONG_TEXT_CHARACTERS = 2_000
+LONG_TEXT_CHARACTERS = 2_000
 """Longer requests are segmented and tokenized in a thread, so that they do not hold up the event loop."""
 
-_MANY_SEQUENCES = 100
-"""Likewise what comes back of more."""
+MANY_SEGMENTS = 100
+"""Likewise what is answered about more."""
+
+_MANY_TOKENS = 1_000
+"""Likewise what the engine made of more, in all hypotheses."""
+
+_EVENTS_AT_ONCE = 16
+"""Of a stream, before others have their turn: to send them may not wait for anything."""
 
 _BYTES_PER_TOKEN = 3.5
 """About, of UTF-8: English with the bundled model has 3.5 characters in a token, Chinese about one of three bytes."""
@@ -487,9 +494,16 @@ class Translator:
             UnknownModel, UnknownLanguagePair, EngineStopping: As `source_languages`.
         """
         languages = self.source_languages(model=model, target=target)
-        if sum(map(len, texts)) > _LONG_TEXT_CHARACTERS or not detection.is_warm():
-            return await asyncio.to_thread(lambda: [detection.detect(text, languages) for text in texts])
-        return [detection.detect(text, languages) for text in texts]
+
+        def detect_all() -> list[Detection]:
+            found = []
+            for text in texts:
+                breathe()
+                found.append(detection.detect(text, languages))
+            return found
+
+        size = sum(map(len, texts)) / LONG_TEXT_CHARACTERS if detection.is_warm() else math.inf
+        return await aside(detect_all, size)
 
     async def detect_models(
         self, texts: Sequence[str], *, model: str | None = None, target: str | None = None, with_routes: bool = True
@@ -554,8 +568,7 @@ class Translator:
             return _chained_translation(first, await self._translate_part(_last_step(job, job.model, first)))
         plan = await self._plan(job)
         timings = await self._finish_work(plan.work, job)
-        self._tell(plan.work, job)
-        return _finish(plan, {}, timings)
+        return await self._conclude(plan, {}, timings, job)
 
     def segment(self, text: str, model: ModelInfo, deadline: float | None = None) -> Document:
         """The segments of a text, as `translate` finds them; takes time linear in its length.
@@ -593,14 +606,15 @@ class Translator:
             for source in sources:
                 work.add(source.text, source.kept)
 
-        if sum(len(source.text) for source in sources) > _LONG_TEXT_CHARACTERS:
-            await asyncio.to_thread(add_all)
-        else:
-            add_all()
+        await aside(add_all, sum(len(source.text) for source in sources) / LONG_TEXT_CHARACTERS)
         timings = await self._finish_work(work, job)
-        self._tell(work, job)
-        segments = [Segment(0, len(source.text), source.text, translatable=True) for source in sources]
-        return [_segment_done(*pair) for pair in zip(segments, work.outcomes(), strict=True)], timings
+
+        def conclude() -> list[SegmentTranslation]:
+            self._tell(work, job)
+            segments = [Segment(0, len(source.text), source.text, translatable=True) for source in sources]
+            return [_segment_done(*pair) for pair in zip(segments, work.outcomes(), strict=True)]
+
+        return await aside(conclude, sum(len(source.text) for source in sources) / LONG_TEXT_CHARACTERS), timings
 
     async def stream(self, job: Job) -> AsyncGenerator[TranslationEvent, None]:
         """As `translate`, event by event; the last one is the whole translation.
@@ -635,6 +649,7 @@ class Translator:
         done: dict[int, SegmentTranslation] = {}
         told_of = collections.defaultdict[int, _Told](_Told)
         timings = Timings()
+        num_events = 0
         while sequences := work.sequences():
             owners = work.owners()
             plain = [work.shows_plainly(place) for place in range(len(sequences))]
@@ -666,8 +681,10 @@ class Translator:
                     if rest and job.options.beam_size == 1:
                         yield TextDelta(text_index, segment_index, rest, text)
                     yield SegmentDone(text_index, segment_index, done[index])
-        self._tell(work, job)
-        yield _finish(plan, done, timings)
+                    num_events += 1
+                    if num_events % _EVENTS_AT_ONCE == 0:
+                        await asyncio.sleep(0)
+        yield await self._conclude(plan, done, timings, job)
 
     def _models(self) -> tuple[ModelInfo, ...]:
         models = self._engine.models()
@@ -692,9 +709,7 @@ class Translator:
     async def _plan(self, job: Job) -> _Plan:
         self.check_wait(job.texts)
         with span("tokenize"):
-            if sum(map(len, job.texts)) > _LONG_TEXT_CHARACTERS:
-                return await asyncio.to_thread(self._plan_now, job)
-            return self._plan_now(job)
+            return await aside(self._plan_now, sum(map(len, job.texts)) / LONG_TEXT_CHARACTERS, job)
 
     def _plan_now(self, job: Job) -> _Plan:
         plan = _Plan(self._work(job))
@@ -708,11 +723,15 @@ class Translator:
         return plan
 
     def _segment(self, text: str, job: Job, work: SegmentWork) -> Document:
+        def count_tokens(part: str) -> int:
+            _check_deadline(job)
+            return len(work.encode(part).ids)
+
         return segment_text(
             text,
             job.model.source_language,
             max_tokens=min(self._max_segment_tokens, job.model.max_source_tokens),
-            count_tokens=lambda part: len(work.encode(part).ids),
+            count_tokens=count_tokens,
             kept=lambda sentence: [(span.start, span.end) for span in work.spans(sentence)],
             split_sentences=job.split_sentences,
         )
@@ -743,9 +762,21 @@ class Translator:
             with_log_probs=job.with_log_probs,
         )
 
+    async def _conclude(
+        self, plan: _Plan, done: Mapping[int, SegmentTranslation], timings: Timings, job: Job
+    ) -> Translation:
+        """The whole translation; tells of it."""
+
+        def conclude() -> Translation:
+            self._tell(plan.work, job)
+            return _finish(plan, done, timings)
+
+        return await aside(conclude, sum(map(len, job.texts)) / LONG_TEXT_CHARACTERS)
+
     def _tell(self, work: SegmentWork, job: Job) -> None:
         if self._on_outcome is not None:
             for outcome in work.outcomes():
+                breathe()
                 if any(part.encoding is not None for part in outcome.parts) or outcome.warnings:
                     self._on_outcome(job.model.name, outcome)
 
@@ -767,10 +798,8 @@ class Translator:
 
 async def _take(work: SegmentWork, result: RequestResult) -> None:
     with span("detokenize"):
-        if len(result.sequences) > _MANY_SEQUENCES:
-            await asyncio.to_thread(work.take, result.sequences)
-        else:
-            work.take(result.sequences)
+        num_tokens = sum(each.num_source_tokens * len(each.hypotheses) for each in result.sequences)
+        await aside(work.take, num_tokens / _MANY_TOKENS, result.sequences)
 
 
 async def _patiently(
@@ -789,7 +818,8 @@ async def _patiently(
 
 
 def _check_deadline(job: Job) -> None:
-    """What is done before and between the engine's turns ends with the deadline too."""
+    """Between two steps of what is done before and after the engine's turns: it ends with the deadline too."""
+    breathe()
     if job.deadline is not None and time.monotonic() > job.deadline:
         raise DeadlineExceeded("")
 
@@ -852,6 +882,7 @@ def _joined_hypothesis(parts: Sequence[Part], rank: int) -> Hypothesis:
 def _finish(plan: _Plan, done: Mapping[int, SegmentTranslation], timings: Timings) -> Translation:
     translated: dict[tuple[int, int], SegmentTranslation] = {}
     for index, (text_index, segment_index) in enumerate(plan.places):
+        breathe()
         segment = plan.documents[text_index].segments[segment_index]
         translated[text_index, segment_index] = done.get(index) or _segment_done(segment, plan.work.outcome(index))
     texts = tuple(

@@ -12,6 +12,11 @@ from pydantic import BaseModel
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from service.aside import breathe
+
+_DEPTH_IN_PIECES = 2
+"""Of lists in lists: texts, and their segments."""
+
 
 class JsonResponse(Response):
     """A JSON answer; fields that are None are left out of models."""
@@ -20,9 +25,7 @@ class JsonResponse(Response):
 
     def render(self, content: Any) -> bytes:
         """The bytes of the answer."""
-        if isinstance(content, BaseModel):
-            content = content.model_dump(exclude_none=True, by_alias=True)
-        return orjson.dumps(content)
+        return encode(content)
 
 
 class EventStream(Response):
@@ -69,9 +72,39 @@ class EventStream(Response):
 
 def encode_event(name: str, data: Any) -> bytes:
     """One server-sent event; the data is one line of JSON."""
-    if isinstance(data, BaseModel):
-        data = data.model_dump(exclude_none=True, by_alias=True)
-    return b"event: " + name.encode() + b"\ndata: " + orjson.dumps(data) + b"\n\n"
+    return b"event: " + name.encode() + b"\ndata: " + encode(data) + b"\n\n"
+
+
+def encode(content: Any) -> bytes:
+    """JSON in one line; fields that are None are left out of models."""
+    return _encode_model(content) if isinstance(content, BaseModel) else orjson.dumps(content)
+
+
+def _encode_model(model: BaseModel, depth: int = _DEPTH_IN_PIECES) -> bytes:
+    """A model, with each item of its lists of models on its own: the libraries hold Python's lock for a whole call."""
+    lists = {
+        name: value
+        for name, value in model
+        if depth and isinstance(value, list) and value and isinstance(value[0], BaseModel)
+    }
+    fields = model.model_dump(exclude_none=True, by_alias=True, exclude=set(lists))
+    if lists:
+        for name, items in lists.items():
+            pieces = []
+            for item in items:
+                breathe()
+                pieces.append(orjson.Fragment(_encode_model(item, depth - 1)))
+            lists[name] = pieces
+        # In the order of the model's fields.
+        names = {
+            name: info.serialization_alias or info.alias or name for name, info in type(model).model_fields.items()
+        }
+        fields = {
+            alias: lists[name] if name in lists else fields[alias]
+            for name, alias in names.items()
+            if name in lists or alias in fields
+        }
+    return orjson.dumps(fields)
 
 
 async def _until_disconnect(receive: Receive) -> None:

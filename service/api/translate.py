@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Annotated, Any
 
@@ -21,12 +21,14 @@ from service.api.inspect_translate import check_inside, inside, wants_inside
 from service.api.middleware import outcome_of
 from service.api.requests import JsonRoute, while_connected
 from service.api.responses import EventStream, JsonResponse, encode_event
+from service.aside import aside, breathe
 from service.engine.interface import ModelInfo
 from service.markup import MarkupTranslation, read_markups
 from service.pipeline import WarningCode
 from service.routing import Route
 from service.text.markup import Markup, MarkupError
 from service.translator import (
+    MANY_SEGMENTS,
     Job,
     SegmentDone,
     SegmentTranslation,
@@ -142,7 +144,7 @@ async def translate(
         check_inside(body, job, services)
     if markups:
         translation = await while_connected(request, services.documents.translate(job, markups))
-        return JsonResponse(_answer(translation, body, job, services, started))
+        return await _response(translation, body, job, services, started)
     if body.stream:
         events = services.translator.stream(job)
         # Refusals come with the first event: they still get a status of their own.
@@ -154,10 +156,7 @@ async def translate(
         return translation, await inside(body, job, translation, services) if wants_inside(body) else []
 
     translation, insides = await while_connected(request, work())
-    answer = _answer(translation, body, job, services, started)
-    for text, fields in zip(answer.translations, insides, strict=False):
-        text.attention, text.alignment = fields.get("attention"), fields.get("alignment")
-    return JsonResponse(answer)
+    return await _response(translation, body, job, services, started, insides)
 
 
 @router.post(
@@ -273,12 +272,16 @@ async def _encoded(
     request: Request,
 ) -> AsyncIterator[bytes]:
     """The events of a stream; the last one is `done` or `error`."""
+
+    def encode_done(translation: Translation) -> bytes:
+        return encode_event("done", _answer(translation, body, job, services, started))
+
     try:
         async with aclosing(events):  # type: ignore[type-var]  # an async generator
             event: TranslationEvent | None = first
             while event is not None:
                 if isinstance(event, Translation):
-                    yield encode_event("done", _answer(event, body, job, services, started))
+                    yield await aside(encode_done, _num_segments(event) / MANY_SEGMENTS, event)
                     return
                 yield _encode(event, body, job, services)
                 event = await anext(events, None)
@@ -297,6 +300,29 @@ def _encode(event: TextDelta | SegmentDone, body: schemas.TranslateRequest, job:
     tokenizer = services.translator.tokenizer(job.model_of(event.text_index))
     segment = _segment(event.translation, body.return_, tokenizer)
     return encode_event("segment", where | segment.model_dump(exclude_none=True))
+
+
+async def _response(
+    translation: Translation,
+    body: schemas.TranslateRequest,
+    job: Job,
+    services: Services,
+    started: float,
+    insides: Sequence[Mapping[str, Any]] = (),
+) -> Response:
+    """The answer; `insides` has what was looked at in each text."""
+
+    def respond() -> Response:
+        answer = _answer(translation, body, job, services, started)
+        for text, fields in zip(answer.translations, insides, strict=False):
+            text.attention, text.alignment = fields.get("attention"), fields.get("alignment")
+        return JsonResponse(answer)
+
+    return await aside(respond, _num_segments(translation) / MANY_SEGMENTS)
+
+
+def _num_segments(translation: Translation) -> int:
+    return sum(len(text.segments) for text in translation.texts)
 
 
 def _answer(
@@ -366,6 +392,7 @@ def _text(
 def _segment(
     done: SegmentTranslation, parts: Sequence[str], tokenizer: TextTokenizer, *, is_plain: bool = True
 ) -> schemas.Segment:
+    breathe()
     segment = done.segment
     offset = segment.start if is_plain else 0
     source_tokens = None

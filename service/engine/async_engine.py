@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
 
+from service.aside import aside
 from service.engine.core import Ended, EngineCore, Message, RequestMessage, Started, StepMessage
 from service.engine.errors import DuplicateRequestId, EngineDead, EngineError, EngineStopping, RequestAborted
 from service.engine.interface import EngineState, EngineStats, ModelInfo
@@ -19,6 +20,9 @@ from service.engine.limits import EngineLimits
 from service.engine.request import EngineEvent, EngineRequest, RequestDoneEvent, RequestResult
 from service.engine.step import ModelRunner
 from service.engine.work import Work, current_work, open_works
+
+_MANY_SEQUENCES = 100
+"""More are checked in a thread."""
 
 _REASONS = {
     EngineState.NEW: "the engine has not started",
@@ -147,6 +151,7 @@ class AsyncEngine:
 
     async def submit(self, request: EngineRequest) -> RequestResult:
         """Translates all sequences of a request; see `Engine.submit`."""
+        await self._check(request)
         handle = self._open(request, wants_events=False)
         try:
             while True:
@@ -158,6 +163,7 @@ class AsyncEngine:
 
     async def stream(self, request: EngineRequest) -> AsyncGenerator[EngineEvent, None]:
         """As `submit`, event by event; see `Engine.stream`."""
+        await self._check(request)
         handle = self._open(request, wants_events=True)
         try:
             while True:
@@ -176,6 +182,11 @@ class AsyncEngine:
             self._end(ticket, RequestAborted(request_id))
 
     # --- a request's life ------------------------------------------------------------------------------------------
+
+    async def _check(self, request: EngineRequest) -> None:
+        """Refuses what is wrong in itself."""
+        if self._state in (EngineState.READY, EngineState.STOPPING):  # otherwise the state is what to tell of
+            await aside(self._core.check, len(request.sequences) / _MANY_SEQUENCES, request)
 
     def _open(self, request: EngineRequest, *, wants_events: bool) -> _Handle:
         if self._death is not None:

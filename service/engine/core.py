@@ -190,8 +190,19 @@ class EngineCore:
         """Starts the thread; `Started` or `Ended` follows."""
         self._thread.start()
 
+    def check(self, request: EngineRequest) -> None:
+        """Refuses what could not be served even by an idle engine; takes time linear in the number of sequences.
+
+        Raises:
+            RequestRejected: Says what would be taken.
+            EngineStopping: Not started.
+        """
+        if self._scheduler is None:
+            raise EngineStopping("the engine has not started")
+        self._scheduler.check(request)
+
     def submit(self, request: EngineRequest, ticket: int, wants_events: bool, *, is_begun: bool = False) -> None:
-        """Accepts a request, or refuses it at once, also in the midst of a step.
+        """Accepts a request that was checked, or refuses it at once, also in the midst of a step.
 
         Args:
             request: Its id must not be in use, but may be that of one that was aborted.
@@ -207,7 +218,6 @@ class EngineCore:
         scheduler = self._scheduler
         if scheduler is None:
             raise EngineStopping("the engine has not started")
-        scheduler.check(request)
         num_tokens = request.num_source_tokens
         with self._wake:
             if self._death is not None:
@@ -290,8 +300,8 @@ class EngineCore:
 
     def _accept(self, scheduler: Scheduler, command: _Submit) -> list[Message]:
         try:
-            scheduler.submit(command.request, has_room=True)
-        except EngineError as error:  # Only of an id in use: the rest was looked at in `submit`.
+            scheduler.accept(command.request)
+        except EngineError as error:  # Only of an id in use: the rest was looked at before.
             return [RequestMessage(command.ticket, error)]
         self._tracked[command.request.request_id] = _Tracked(command)
         if command.wants_events:

@@ -2,7 +2,7 @@
 
 The core calls, in this order, again and again:
 
-    scheduler.submit(request)            # any number of times, whenever requests come
+    scheduler.submit(request)            # any number of times, whenever requests come; or `check`, later `accept`
     scheduler.cancel(request_id)         # likewise: aborted, expired (`expired` says which) or failed as a whole
     output = scheduler.schedule()        # what the runner does next
     ...                                  # the runner does it, and says which sequences ended
@@ -116,22 +116,31 @@ class Scheduler:
         if waiting + num_tokens > self._limits.max_waiting_tokens:
             raise QueueFull(waiting, self._limits.max_waiting_tokens, retry_after_seconds)
 
-    def submit(self, request: EngineRequest, retry_after_seconds: float = 1.0, *, has_room: bool = False) -> None:
-        """Puts all sequences of `request` in line, or none.
+    def submit(self, request: EngineRequest, retry_after_seconds: float = 1.0) -> None:
+        """Checks `request`, and puts all its sequences in line, or none.
 
         Args:
             request: What is to be translated.
             retry_after_seconds: As for `check_room`.
-            has_room: The caller knows that there is room, or that it may wait all the same.
 
         Raises:
             RequestRejected: See `check` and `check_room`; or its id is in use.
         """
+        self.check(request)
+        self.check_room(request.num_source_tokens, retry_after_seconds)
+        self.accept(request)
+
+    def accept(self, request: EngineRequest) -> None:
+        """Puts all sequences of `request` in line.
+
+        Args:
+            request: Was checked; and there is room, or it may wait all the same.
+
+        Raises:
+            DuplicateRequestId: It is in use.
+        """
         if request.request_id in self._requests:
             raise DuplicateRequestId(request.request_id)
-        self.check(request)
-        if not has_room:
-            self.check_room(request.num_source_tokens, retry_after_seconds)
         serial = next(self._serials)
         self._requests[request.request_id] = _Request(request, serial, deque(range(len(request.sequences))))
         self._line.append(request.request_id)

@@ -7,12 +7,16 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 
+from service.aside import aside
 from service.engine.errors import RequestAborted
 from service.engine.forwarding import ForwardingEngine
 from service.engine.interface import Engine
 from service.engine.request import EngineEvent, EngineRequest, RequestDoneEvent, RequestResult
 from service.observability.facts import request_facts
 from service.observability.metrics import Metrics
+
+_MANY_SEQUENCES = 100
+"""More are counted in a thread."""
 
 
 @dataclass(slots=True)
@@ -38,8 +42,8 @@ class MeasuredEngine(ForwardingEngine):
         """As `Engine.submit`."""
         with self._followed(request) as fate:
             result = await self._engine.submit(request)
-            self._count(request, result)
             fate.is_decided = True
+            await self._count(request, result)
             return result
 
     async def stream(self, request: EngineRequest) -> AsyncGenerator[EngineEvent, None]:
@@ -48,8 +52,8 @@ class MeasuredEngine(ForwardingEngine):
             async with aclosing(self._engine.stream(request)) as events:
                 async for event in events:
                     if isinstance(event, RequestDoneEvent):
-                        self._count(request, event.result)
                         fate.is_decided = True  # Whoever has had the last event may close the stream.
+                        await self._count(request, event.result)
                     yield event
 
     @contextmanager
@@ -70,8 +74,8 @@ class MeasuredEngine(ForwardingEngine):
             if not fate.is_decided:  # The caller was cancelled, closed the stream, or had the request aborted.
                 self._metrics.cancellations.inc()
 
-    def _count(self, request: EngineRequest, result: RequestResult) -> None:
-        self._metrics.count_result(request.model, result)
+    async def _count(self, request: EngineRequest, result: RequestResult) -> None:
+        await aside(self._metrics.count_result, len(result.sequences) / _MANY_SEQUENCES, request.model, result)
         facts = request_facts.get()
         if facts is not None:
             facts.target_tokens += result.num_target_tokens

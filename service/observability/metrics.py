@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from service.aside import breathe
 from service.engine.core import StepMessage
 from service.engine.interface import Engine
 from service.engine.request import RequestResult
@@ -131,6 +132,7 @@ class Metrics:
         self.queue_duration.labels(label).observe(min(timing.queue_seconds for timing in timings))
         self.time_to_first_token.labels(label).observe(min(timing.first_token_seconds for timing in timings))
         for sequence in result.sequences:
+            breathe()
             if sequence.num_target_tokens > 1:
                 timing = sequence.timings
                 stay = timing.queue_seconds + timing.encode_seconds + timing.decode_seconds

@@ -165,7 +165,7 @@ def test_full_queue_is_refused_in_the_midst_of_a_step():
 
 def test_impossible_request_is_refused_by_the_call_itself():
     with Driver(ScriptedRunner()) as driver, pytest.raises(UnknownModel):
-        driver.core.submit(make_request(model="none"), 0, wants_events=False)
+        driver.core.check(make_request(model="none"))
 
 
 def test_time_is_told_apart_and_adds_up():
