@@ -4,6 +4,7 @@ import pytest
 
 from model.config import ConfigError
 from model.training.settings import load_settings, settings_from_dict
+from tests.model.training.fixtures import tiny_settings
 
 GOOD = {
     "name": "x", "source_language": "en", "target_language": "fr",
@@ -78,3 +79,18 @@ def test_a_base_that_cannot_be_is_refused(tmp_path, base, complaint):
     (tmp_path / "run.toml").write_text(f'base = {base}\nname = "x"\n')
     with pytest.raises(ConfigError, match=re.escape(complaint)):
         load_settings(tmp_path / "run.toml")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"layer": 1}, "guided_alignment.layer is 1; it must be from 0 to 0"),
+        ({"head": 4}, "guided_alignment.head is 4; it must be from 0 to 3"),
+        ({"weight": -1.0}, "guided_alignment.weight is -1.0"),
+        ({"row": "output"}, "guided_alignment.row is 'output'; it must be predicted or input"),
+        ({"links": 3}, "guided_alignment.links is 3; it must be str"),
+    ],
+)
+def test_a_guided_head_that_cannot_be_is_refused_by_name(tmp_path, changes, message):
+    with pytest.raises(ConfigError, match=message):
+        tiny_settings(tmp_path, guided_alignment={"links": "links", **changes})
