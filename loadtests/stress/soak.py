@@ -63,7 +63,7 @@ class Soak:
     Attributes:
         statuses: By route; "gone" are requests that were given up.
         growth: Of resident memory, as a share.
-        resident_bytes: At the end of the warm-up, and at the end.
+        resident_bytes: After the warm-up, the mean of each fifth of the time.
         files: Open before, and after, when all was quiet.
         threads: Likewise.
         running: What the server itself counts as running or waiting, when all was quiet.
@@ -72,7 +72,7 @@ class Soak:
 
     statuses: dict[str, dict[str, int]]
     growth: float
-    resident_bytes: tuple[int, int]
+    resident_bytes: tuple[int, ...]
     files: tuple[int, int]
     threads: tuple[int, int]
     running: float
@@ -89,7 +89,7 @@ class Soak:
                 found.append(f"{route}: {bad}")
         if self.growth > max_growth:
             found.append(
-                f"memory grew by {self.growth:.1%}, from {self.resident_bytes[0]} to {self.resident_bytes[1]} bytes"
+                f"memory grew by {self.growth:.1%}, from {self.resident_bytes[0]} to {self.resident_bytes[-1]} bytes"
             )
         if self.files[1] > self.files[0]:
             found.append(f"{self.files[1] - self.files[0]} files stayed open")
@@ -334,16 +334,18 @@ async def run(server: ServerProcess, seconds: float, pause_seconds: float = 0.0)
         for line in metrics.splitlines()
         if line.startswith(("gossamer_running_sequences ", "gossamer_waiting_sequences "))
     )
-    fifth = max(1, len(readings) // 5)
-    first = statistics.fmean(reading.resident_bytes for reading in readings[:fifth])
-    last = statistics.fmean(reading.resident_bytes for reading in readings[-fifth:])
+    edges = [len(readings) * part // 5 for part in range(6)]
+    fifths = tuple(
+        round(statistics.fmean(reading.resident_bytes for reading in readings[start : max(end, start + 1)]))
+        for start, end in itertools.pairwise(edges)
+    )
     statuses: dict[str, Counter[str]] = {}
     for route, counts in itertools.chain.from_iterable(visitor.statuses.items() for visitor in visitors):
         statuses.setdefault(route, Counter()).update(counts)
     return Soak(
         {route: dict(counts) for route, counts in sorted(statuses.items())},
-        last / first - 1,
-        (round(first), round(last)),
+        fifths[-1] / fifths[0] - 1,
+        fifths,
         (before.num_files, after.num_files),
         (before.num_threads, after.num_threads),
         running,
@@ -367,9 +369,8 @@ def main() -> None:
     faults = soak.faults()
     for route, counts in soak.statuses.items():
         print(f"{route:24} {counts}")
-    print(
-        f"memory {soak.resident_bytes[0] / 2**20:.0f} -> {soak.resident_bytes[1] / 2**20:.0f} MiB ({soak.growth:+.1%})"
-    )
+    memory = " ".join(f"{num_bytes / 2**20:.0f}" for num_bytes in soak.resident_bytes)
+    print(f"memory in each fifth of the time {memory} MiB ({soak.growth:+.1%})")
     for fault in faults:
         print(f"MISSED {fault}")
     print(json.dumps(asdict(soak) | {"missed": faults}))
