@@ -75,6 +75,8 @@ ENV PATH=/gossamer/bin:$PATH \
     GOSSAMER_HOST=0.0.0.0 \
     GOSSAMER_PORT=8000 \
     GOSSAMER_DEVICE=${DEVICE} \
+    # `docker stop` kills after 10 seconds: what is not done by then is refused in order before. Raise both together.
+    GOSSAMER_STOP_GRACE_SECONDS=7 \
     GOSSAMER_LOG_FORMAT=json
 
 USER 65532:65532

@@ -16,7 +16,7 @@ from typing import IO
 
 from loadtests.client import Client
 
-_STOP_SECONDS = 20.0
+_STOP_SECONDS = 90.0
 
 
 class ServerFailed(RuntimeError):

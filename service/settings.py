@@ -122,10 +122,11 @@ class Settings(BaseSettings):
         description="How long a request may take to arrive: first its headers, then its body.",
     )
     stop_grace_seconds: float = Field(
-        10.0,
+        60.0,
         ge=0,
         le=3_600,
-        description="How long running requests may go on when the server is told to stop.",
+        description="How long running requests may go on when the server is told to stop; the default is as long as "
+        "any translation may take.",
     )
 
     max_rows: int = Field(

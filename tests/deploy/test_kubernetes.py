@@ -98,6 +98,7 @@ def test_the_server_takes_the_settings_and_has_time_to_stop(rendered):
     pod = objects["Deployment"]["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     pause = container["lifecycle"]["preStop"]["sleep"]["seconds"]
+    assert settings.stop_grace_seconds >= settings.request_timeout_seconds
     # What the server allows itself for its last answers is five seconds more.
     assert pod["terminationGracePeriodSeconds"] > pause + settings.stop_grace_seconds + 5
     mounts = {mount["mountPath"] for mount in container["volumeMounts"]}
