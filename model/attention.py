@@ -19,6 +19,8 @@ from torch.nn import functional
 
 from model.linear import Linear
 
+_HALF_MAX = torch.finfo(torch.float16).max
+
 
 def fused_attention(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, causal: bool = False) -> Tensor:
     """Attention without its weights, by torch's fused kernel.
@@ -104,6 +106,11 @@ def merge_heads(split: Tensor) -> Tensor:
     return split.transpose(1, 2).reshape(batch, length, num_heads * width)
 
 
+def _through_half(numbers: Tensor) -> Tensor:
+    """To float16 and back; what is beyond its range becomes its largest number."""
+    return numbers.clamp(-_HALF_MAX, _HALF_MAX).half().float()
+
+
 class SelfAttention(nn.Module):
     """Multi-head attention of a sequence over itself.
 
@@ -115,12 +122,16 @@ class SelfAttention(nn.Module):
         """Build the projections; ``num_heads`` divides ``d_model``."""
         super().__init__()
         self.num_heads = num_heads
+        self.keeps_half = False
+        """Whether keys and values are rounded to float16, as the compiled kernels keep them."""
         self.qkv = Linear(d_model, 3 * d_model, bias)
         self.out = Linear(d_model, d_model, bias)
 
     def project(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(B, T, M) -> queries, keys and values, each (B, H, T, D)."""
         queries, keys, values = self.qkv(hidden).chunk(3, dim=-1)
+        if self.keeps_half:
+            keys, values = _through_half(keys), _through_half(values)
         return (
             split_heads(queries, self.num_heads),
             split_heads(keys, self.num_heads),
@@ -143,6 +154,8 @@ class CrossAttention(nn.Module):
         """Build the projections; ``num_heads`` divides ``d_model``."""
         super().__init__()
         self.num_heads = num_heads
+        self.keeps_half = False
+        """As `SelfAttention.keeps_half`."""
         self.query = Linear(d_model, d_model, bias)
         self.kv = Linear(d_model, 2 * d_model, bias)
         self.out = Linear(d_model, d_model, bias)
@@ -154,6 +167,8 @@ class CrossAttention(nn.Module):
     def project_memory(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         """The encoder's output (B, S, M) -> keys and values, each (B, H, S, D)."""
         keys, values = self.kv(memory).chunk(2, dim=-1)
+        if self.keeps_half:
+            keys, values = _through_half(keys), _through_half(values)
         return split_heads(keys, self.num_heads), split_heads(values, self.num_heads)
 
     def combine(self, mixed: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ import torch
 from model.checkpoint import Checkpoint
 from model.config import TransformerConfig
 from model.decoding import DecodingOptions, Hypothesis
-from model.search import Search, SearchStep, advance_batch, start_search
+from model.search import Search, SearchStep, advance_batch, reads_of, start_search
 from model.tokenizer import TextTokenizer
 from model.transformer import DecodingState, Transformer
 
@@ -128,7 +128,7 @@ def _decode(model: Transformer, source_ids: list[list[int]], searches: list[Sear
     tokens = [model.config.decoder_start_id] * len(searches)
     running = list(searches)
     while running:
-        logits, summary = model.decode_step_summarized(torch.tensor(tokens), state)
+        logits, summary = model.decode_step_summarized(torch.tensor(tokens), state, reads_of(running))
         rows_before = [search.num_rows for search in running]
         steps = advance_batch(running, logits, summary)
         _move_rows(state, rows_before, steps)

@@ -28,7 +28,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -261,6 +261,46 @@ def candidates(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
         row_values, row_ids = scores[row].sort(descending=True, stable=True)
         values[row], ids[row] = row_values[:k], row_ids[:k]
     return values, ids
+
+
+class Logits(Protocol):
+    """(R, V) float: a tensor, or what gives one when it is asked."""
+
+    @property
+    def shape(self) -> torch.Size:
+        """(R, V)."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where they are."""
+
+    def __getitem__(self, index: Tensor, /) -> Tensor:
+        """The logits of some rows; `index` int64."""
+
+    def float(self) -> Tensor:
+        """All of them, in float32."""
+
+
+class Reads(NamedTuple):
+    """What of a step's results is going to be read; the rest need not be made where that saves time.
+
+    Attributes:
+        logits: The logits themselves; without, they cost more when they are asked for all the same.
+        sums: The sums behind log-probabilities; likewise.
+    """
+
+    logits: bool = True
+    sums: bool = True
+
+
+def reads_of(searches: Iterable[Search]) -> Reads:
+    """What `advance_batch` is going to read. Greedy search knows the best token from the summary alone."""
+    sums = False
+    for search in searches:
+        if not isinstance(search, GreedySearch):
+            return Reads()
+        sums |= search.with_log_probs
+    return Reads(logits=False, sums=sums)
 
 
 class LogitsSummary(ABC):
@@ -622,7 +662,7 @@ def start_search(
 S = TypeVar("S", bound=Search)
 
 
-def advance_batch(searches: Sequence[Search], logits: Tensor, summary: LogitsSummary | None = None) -> list[SearchStep]:
+def advance_batch(searches: Sequence[Search], logits: Logits, summary: LogitsSummary | None = None) -> list[SearchStep]:
     """Advances searches of any kinds and settings by one token, each as if it were alone.
 
     The work on (R, V) is done once for all rows of a kind: a maximum for greedy search, log_softmax and top-k for the
@@ -686,7 +726,7 @@ class _Placed(Generic[S]):
     rows: range
 
 
-def _rows_of(placed: Sequence[_Placed[S]], logits: Tensor) -> Tensor:
+def _rows_of(placed: Sequence[_Placed[S]], logits: Logits) -> Tensor:
     """The logits of these searches in float32: a copy, or `logits` itself if all rows are theirs."""
     rows = [row for place in placed for row in place.rows]
     if len(rows) < logits.shape[0]:
@@ -694,7 +734,7 @@ def _rows_of(placed: Sequence[_Placed[S]], logits: Tensor) -> Tensor:
     return logits.float()
 
 
-def _summary_of(placed: Sequence[_Placed[S]], logits: Tensor, summary: LogitsSummary | None) -> LogitsSummary | None:
+def _summary_of(placed: Sequence[_Placed[S]], logits: Logits, summary: LogitsSummary | None) -> LogitsSummary | None:
     """The summary of the rows of these searches."""
     rows = [row for place in placed for row in place.rows]
     if summary is None or len(rows) == logits.shape[0]:
@@ -725,7 +765,7 @@ def _raise_if_not_finite(placed: Sequence[_Placed[S]], is_finite: Sequence[bool]
 
 
 def _greedy_choices(
-    placed: Sequence[_Placed[GreedySearch]], logits: Tensor, summary: LogitsSummary | None
+    placed: Sequence[_Placed[GreedySearch]], logits: Logits, summary: LogitsSummary | None
 ) -> list[tuple[int, float]]:
     """Token and log-probability (NaN where not kept) for each greedy search.
 
@@ -766,7 +806,7 @@ def _greedy_choices(
     return list(zip(tokens, log_probs, strict=True))
 
 
-def _constrained_log_probs(placed: Sequence[_Placed[S]], logits: Tensor) -> Tensor:
+def _constrained_log_probs(placed: Sequence[_Placed[S]], logits: Logits) -> Tensor:
     """Log-probabilities (rows of these searches, V) with the constraints written in."""
     log_probs = _rows_of(placed, logits).log_softmax(-1)
     apply_constraints(log_probs, [row for place in placed for row in place.search.rows])
@@ -774,7 +814,7 @@ def _constrained_log_probs(placed: Sequence[_Placed[S]], logits: Tensor) -> Tens
 
 
 def _beam_candidates(
-    placed: Sequence[_Placed[BeamSearch]], logits: Tensor, summary: LogitsSummary | None
+    placed: Sequence[_Placed[BeamSearch]], logits: Logits, summary: LogitsSummary | None
 ) -> list[tuple[list[list[float]], list[list[int]]]]:
     """What `BeamSearch.select` is given, for each search."""
     if not placed:
@@ -794,7 +834,7 @@ def _beam_candidates(
     return pairs
 
 
-def _distributions(placed: Sequence[_Placed[SamplingSearch]], logits: Tensor) -> tuple[Tensor, Tensor] | None:
+def _distributions(placed: Sequence[_Placed[SamplingSearch]], logits: Logits) -> tuple[Tensor, Tensor] | None:
     """Constrained log-probabilities (rows, V), and the same at the temperature of each row; None without any row."""
     if not placed:
         return None

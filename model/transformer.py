@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from model.attention import CrossAttention, SelfAttention
 from model.config import Precision, TransformerConfig
 from model.decoder import Decoder
 from model.encoder import Encoder
@@ -20,9 +21,9 @@ from model.kv_cache import DecoderState, SelfAttentionCache
 from model.layers import Embedding, FeedForward
 from model.linear import Int8Unavailable, Linear, has_int8_kernels
 from model.native.batch import NativeBatch, NativeBook
-from model.native.translate import NativeState, NativeTranslator
+from model.native.translate import CACHE_DTYPE, NativeState, NativeTranslator
 from model.pages import POSITIONS
-from model.search import LogitsSummary
+from model.search import Logits, LogitsSummary, Reads
 
 DecodingState = DecoderState | NativeState | GraphState
 """What decoding a running batch remembers: either has `num_rows`, `select`, `reorder` and `join`."""
@@ -143,6 +144,9 @@ class Transformer(nn.Module):
             if isinstance(module, Linear) and not module.is_quantized:
                 module.quantize()
         self._native = NativeTranslator(self) if NativeTranslator.fits(self) else None
+        for module in self.modules():
+            if isinstance(module, SelfAttention | CrossAttention):
+                module.keeps_half = self._native is not None
 
     def make_batch_invariant(self) -> None:
         """Compute from now on so that no bit of a sequence depends on those that are translated beside it.
@@ -225,6 +229,11 @@ class Transformer(nn.Module):
         """
         assert self._native is not None, "the kernels do not run this model"
         return NativeBatch(self._native, book, forbidden_ids)
+
+    @property
+    def cache_number_bytes(self) -> int:
+        """Bytes of one number of the keys and values of these caches."""
+        return self.target_embedding.weight.element_size() if self._native is None else CACHE_DTYPE.itemsize
 
     def num_parameters(self) -> int:
         """Trained numbers, shared ones counted once."""
@@ -345,13 +354,23 @@ class Transformer(nn.Module):
         Returns:
             The logits of the next token, (R, V).
         """
-        return self.decode_step_summarized(tokens, state)[0]
+        logits, _ = self.decode_step_summarized(tokens, state)
+        assert isinstance(logits, Tensor)
+        return logits
 
-    def decode_step_summarized(self, tokens: Tensor, state: DecodingState) -> tuple[Tensor, LogitsSummary | None]:
-        """As :meth:`decode_step`, with a summary of the logits where the kernel gives one: search is faster with it."""
+    def decode_step_summarized(
+        self, tokens: Tensor, state: DecodingState, reads: Reads | None = None
+    ) -> tuple[Logits, LogitsSummary | None]:
+        """As :meth:`decode_step`, with a summary of the logits where the kernel gives one: search is faster with it.
+
+        Args:
+            tokens: As for :meth:`decode_step`.
+            state: As for :meth:`decode_step`.
+            reads: What the search is going to read; None = everything.
+        """
         if isinstance(state, NativeState):
             assert self._native is not None
-            return self._native.decode_step(tokens, state)
+            return self._native.decode_step(tokens, state, reads or Reads())
         if isinstance(state, GraphState):
             assert self._graphs is not None
             return self._graphs.decode_step(tokens, state)

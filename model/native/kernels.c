@@ -12,7 +12,8 @@
  * bits for any number of threads and whatever rows are beside it.
  *
  * A key-value block holds 16 positions of one layer and head: keys transposed [D][16], then values [16][D]. Sixteen
- * scores are then one multiply-add a dimension, without horizontal sums.
+ * scores are then one multiply-add a dimension, without horizontal sums. They are float16: where sources are long or rows
+ * many, a step waits for keys and values to come from memory. What is beyond its range becomes its largest number.
  */
 #include <immintrin.h>
 #include <math.h>
@@ -26,17 +27,15 @@
 
 #include "kernels.h"
 
-#define GS_ABI 3
+#define GS_ABI 4
 #define MAX_THREADS 64
-#define COLUMNS 64  /* outputs in a block of packed weights */
-#define POSITIONS 16 /* positions in a key-value block */
 #define INLINE static inline __attribute__((always_inline))
 
 enum activation { ACT_NONE = 0, ACT_RELU = 1, ACT_SWISH = 2, ACT_GELU = 3, ACT_GELU_TANH = 4 };
 
 /* The layouts of these structures are repeated in library.py. */
 typedef struct {
-    const uint8_t *weights; /* [ceil(N / 64)][K / 4][64][4], each rounded weight + 128 */
+    const uint8_t *weights; /* [ceil(N / 32)][K / 4][32][4], each rounded weight + 128 */
     const float *scales;    /* [N]: the value of one step of the weight, over the levels of the input */
     const float *bias;      /* [N], or NULL */
     int32_t outputs, inputs;
@@ -317,58 +316,54 @@ static void round_row(const float *x, int width, rounded out, int row) {
 /* ------------------------------------------------------------------------------------------- matrix products */
 
 typedef struct {
-    float *to;             /* [R][stride] */
+    float *to;             /* [R][stride]; NULL: only what follows is wanted */
     size_t stride;
     const float *residual; /* added, same layout as `to`, or NULL */
     int activation;
-    float *maxima, *sums;  /* [R][blocks] of each 64 outputs: the maximum, and the sum of e^(x - maximum); or NULL */
+    float *maxima;         /* [R][blocks] of each 32 outputs the maximum, NaN where one is NaN or +inf; or NULL */
+    uint8_t *places;       /* [R][blocks] where in the block the first such stands */
+    float *sums;           /* [R][blocks] the sum of e^(x - maximum); or NULL */
     int blocks;
 } target;
 
-/* `height` rows times 16 * `vectors` outputs. Both are constants where this is called, so that the compiler unrolls
- * the loops and keeps every sum in a register. */
-INLINE void tile(const int height, const int vectors, const int8_t *a, size_t stride, const uint8_t *w, int groups,
-                 __m512i sums[12][4]) {
-    __m512i s[12][4];
+/* `height` rows times 32 outputs. The height is a constant where this is called, so that the compiler unrolls the loops
+ * and keeps every sum in a register. */
+INLINE void tile(const int height, const int8_t *a, size_t stride, const uint8_t *w, int groups, __m512i sums[12][2]) {
+    __m512i s[12][2];
 #pragma GCC unroll 12
-    for (int r = 0; r < height; r++)
-#pragma GCC unroll 4
-        for (int v = 0; v < vectors; v++) s[r][v] = _mm512_setzero_si512();
+    for (int r = 0; r < height; r++) s[r][0] = s[r][1] = _mm512_setzero_si512();
     for (int g = 0; g < groups; g++) {
-        __m512i column[4];
-#pragma GCC unroll 4
-        for (int v = 0; v < vectors; v++) {
-            column[v] = _mm512_loadu_si512(w + (size_t)g * 4 * COLUMNS + v * 64);
-            /* Few rows wait for memory whatever is done; with more, the next block arrives while this one is used. */
-            if (height > 6) _mm_prefetch((const char *)w + (size_t)(g + groups) * 4 * COLUMNS + v * 64, _MM_HINT_T1);
+        const uint8_t *at = w + (size_t)g * 4 * COLUMNS;
+        __m512i low = _mm512_loadu_si512(at), high = _mm512_loadu_si512(at + 64);
+        /* Few rows wait for memory whatever is done; with more, the next block arrives while this one is used. */
+        if (height > 6) {
+            _mm_prefetch((const char *)at + (size_t)groups * 4 * COLUMNS, _MM_HINT_T1);
+            _mm_prefetch((const char *)at + (size_t)groups * 4 * COLUMNS + 64, _MM_HINT_T1);
         }
 #pragma GCC unroll 12
         for (int r = 0; r < height; r++) {
             int32_t four;
             memcpy(&four, a + r * stride + g * 4, 4);
             __m512i row = _mm512_set1_epi32(four);
-#pragma GCC unroll 4
-            for (int v = 0; v < vectors; v++) s[r][v] = _mm512_dpbusd_epi32(s[r][v], column[v], row);
+            s[r][0] = _mm512_dpbusd_epi32(s[r][0], low, row);
+            s[r][1] = _mm512_dpbusd_epi32(s[r][1], high, row);
         }
     }
 #pragma GCC unroll 12
-    for (int r = 0; r < height; r++)
-#pragma GCC unroll 4
-        for (int v = 0; v < vectors; v++) sums[r][v] = s[r][v];
+    for (int r = 0; r < height; r++) sums[r][0] = s[r][0], sums[r][1] = s[r][1];
 }
 
 /* A function of its own, so that no tile spills for the sake of what follows it. */
-#define TILE(height, vectors)                                                                                          \
-    static __attribute__((noinline)) void tile_##height##_##vectors(const int8_t *a, size_t stride, const uint8_t *w,  \
-                                                                   int groups, __m512i sums[12][4]) {                  \
-        tile(height, vectors, a, stride, w, groups, sums);                                                             \
+#define TILE(height)                                                                                                   \
+    static __attribute__((noinline)) void tile_##height(const int8_t *a, size_t stride, const uint8_t *w, int groups,  \
+                                                        __m512i sums[12][2]) {                                         \
+        tile(height, a, stride, w, groups, sums);                                                                      \
     }
-TILE(1, 4) TILE(2, 4) TILE(3, 4) TILE(4, 4) TILE(5, 4) TILE(6, 4)
-TILE(7, 2) TILE(8, 2) TILE(9, 2) TILE(10, 2) TILE(11, 2) TILE(12, 2)
+TILE(1) TILE(2) TILE(3) TILE(4) TILE(5) TILE(6) TILE(7) TILE(8) TILE(9) TILE(10) TILE(11) TILE(12)
 
-typedef void (*tile_function)(const int8_t *, size_t, const uint8_t *, int, __m512i[12][4]);
-static const tile_function tiles[13] = {NULL,     tile_1_4, tile_2_4, tile_3_4, tile_4_4,  tile_5_4, tile_6_4,
-                                        tile_7_2, tile_8_2, tile_9_2, tile_10_2, tile_11_2, tile_12_2};
+typedef void (*tile_function)(const int8_t *, size_t, const uint8_t *, int, __m512i[12][2]);
+static const tile_function tiles[13] = {NULL,   tile_1, tile_2, tile_3, tile_4,  tile_5, tile_6,
+                                        tile_7, tile_8, tile_9, tile_10, tile_11, tile_12};
 
 INLINE __m512 finish(__m512i sum, const gs_linear *linear, int column, __mmask16 mask, float range, int32_t offset,
                      int activation, const float *residual) {
@@ -381,55 +376,56 @@ INLINE __m512 finish(__m512i sum, const gs_linear *linear, int column, __mmask16
     return value;
 }
 
-/* One block of 64 outputs for all rows. */
+/* What is kept of a block of outputs; there may be no need of the outputs themselves. */
+INLINE void describe(const __m512 values[2], target out, size_t at) {
+    const __m512 infinity = _mm512_set1_ps(INFINITY);
+    const __mmask16 odd = _mm512_cmp_ps_mask(values[0], infinity, _CMP_NLT_UQ) |
+                          _mm512_cmp_ps_mask(values[1], infinity, _CMP_NLT_UQ); /* must not vanish in a maximum */
+    const float maximum = odd ? NAN : _mm512_reduce_max_ps(_mm512_max_ps(values[0], values[1]));
+    const __m512 center = _mm512_set1_ps(maximum);
+    const uint32_t best = (uint32_t)_mm512_cmp_ps_mask(values[0], center, _CMP_EQ_OQ) |
+                          (uint32_t)_mm512_cmp_ps_mask(values[1], center, _CMP_EQ_OQ) << 16;
+    out.maxima[at] = maximum;
+    out.places[at] = best ? (uint8_t)__builtin_ctz(best) : 0;
+    if (!out.sums) return;
+    /* Where all are -inf, e^(-inf + inf) would be NaN. */
+    const __m512 from = maximum == -INFINITY ? _mm512_setzero_ps() : center;
+    const __mmask16 some[2] = {_mm512_cmp_ps_mask(values[0], _mm512_set1_ps(-INFINITY), _CMP_NEQ_UQ),
+                               _mm512_cmp_ps_mask(values[1], _mm512_set1_ps(-INFINITY), _CMP_NEQ_UQ)};
+    const __m512 total = _mm512_add_ps(_mm512_maskz_mov_ps(some[0], exponential(_mm512_sub_ps(values[0], from))),
+                                       _mm512_maskz_mov_ps(some[1], exponential(_mm512_sub_ps(values[1], from))));
+    out.sums[at] = _mm512_reduce_add_ps(total);
+}
+
+/* One block of 32 outputs for all rows: of up to 512 inputs it stays in the first cache while the rows come by. */
 static void multiply_block(const gs_linear *linear, int block, rounded input, int rows, target out) {
-    const int groups = linear->inputs / 4;
+    const int groups = linear->inputs / 4, start = block * COLUMNS;
     const uint8_t *weights = linear->weights + (size_t)block * linear->inputs * COLUMNS;
-    __m512i sums[12][4];
+    __m512i sums[12][2];
     for (int first = 0; first < rows;) {
         int left = rows - first;
         /* 12 rows are as many sums as there are registers; a rest of 13 to 23 is halved, no tile is left with one row. */
         int height = left <= 12 ? left : left < 24 ? (left + 1) / 2 : 12;
-        int vectors = height <= 6 ? 4 : 2;
-        for (int part = 0; part < 4 / vectors; part++) {
-            int start = block * COLUMNS + part * vectors * 16;
-            if (start >= linear->outputs) break;
-            tiles[height](input.values + (size_t)first * input.stride, input.stride, weights + part * vectors * 64,
-                          groups, sums);
-            for (int r = 0; r < height; r++)
-                for (int v = 0; v < vectors; v++) {
-                    int column = start + v * 16;
-                    if (column >= linear->outputs) break;
-                    __mmask16 mask = lanes(linear->outputs - column);
-                    size_t at = (size_t)(first + r) * out.stride + column;
-                    __m512 value = finish(sums[r][v], linear, column, mask, input.ranges[first + r],
-                                          input.offsets[first + r], out.activation,
-                                          out.residual ? out.residual + at : NULL);
-                    _mm512_mask_storeu_ps(out.to + at, mask, value);
+        tiles[height](input.values + (size_t)first * input.stride, input.stride, weights, groups, sums);
+        for (int r = 0; r < height; r++) {
+            const int row = first + r;
+            __m512 values[2];
+            for (int v = 0; v < 2; v++) {
+                const int column = start + v * 16;
+                if (column >= linear->outputs) {
+                    values[v] = _mm512_set1_ps(-INFINITY);
+                    continue;
                 }
+                const __mmask16 mask = lanes(linear->outputs - column);
+                const size_t at = (size_t)row * out.stride + column;
+                values[v] = finish(sums[r][v], linear, column, mask, input.ranges[row], input.offsets[row], out.activation,
+                                   out.residual ? out.residual + at : NULL);
+                if (out.to) _mm512_mask_storeu_ps(out.to + at, mask, values[v]);
+                values[v] = _mm512_mask_mov_ps(_mm512_set1_ps(-INFINITY), mask, values[v]);
+            }
+            if (out.maxima) describe(values, out, (size_t)row * out.blocks + block);
         }
         first += height;
-    }
-    if (!out.maxima) return;
-    int start = block * COLUMNS, count = linear->outputs - start < COLUMNS ? linear->outputs - start : COLUMNS;
-    for (int row = 0; row < rows; row++) {
-        const float *values = out.to + (size_t)row * out.stride + start;
-        const __m512 nothing = _mm512_set1_ps(-INFINITY);
-        __m512 largest = nothing, part[4];
-        int odd = 0; /* NaN and +inf must not vanish in a maximum */
-        for (int v = 0; v < 4; v++) {
-            part[v] = v * 16 < count ? _mm512_mask_loadu_ps(nothing, lanes(count - v * 16), values + v * 16) : nothing;
-            odd |= _mm512_cmp_ps_mask(part[v], _mm512_set1_ps(INFINITY), _CMP_NLT_UQ);
-            largest = _mm512_max_ps(largest, part[v]);
-        }
-        float maximum = odd ? NAN : _mm512_reduce_max_ps(largest);
-        out.maxima[(size_t)row * out.blocks + block] = maximum;
-        __m512 center = _mm512_set1_ps(maximum == -INFINITY ? 0.0f : maximum), total = _mm512_setzero_ps();
-        for (int v = 0; v < 4; v++) {
-            __mmask16 real = v * 16 < count ? lanes(count - v * 16) : 0;
-            total = _mm512_add_ps(total, _mm512_maskz_mov_ps(real, exponential(_mm512_sub_ps(part[v], center))));
-        }
-        out.sums[(size_t)row * out.blocks + block] = _mm512_reduce_add_ps(total);
     }
 }
 
@@ -441,22 +437,36 @@ static void multiply(team t, const gs_linear *linear, rounded input, int rows, t
 
 /* -------------------------------------------------------------------------------------------------- attention */
 
-INLINE size_t block_floats(int width) { return (size_t)2 * POSITIONS * width; } /* of one head of width D */
+INLINE size_t block_numbers(int width) { return (size_t)2 * POSITIONS * width; } /* of one head of width D */
+
+INLINE __m256i narrow(__m512 x) {
+    /* In this order of arguments NaN stays NaN. */
+    x = _mm512_max_ps(_mm512_set1_ps(-65504.0f), _mm512_min_ps(_mm512_set1_ps(65504.0f), x));
+    return _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+
+INLINE __m512 widen(__mmask16 mask, const half *from) { return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, from)); }
 
 /* Write one position's key and value of one head into a block. */
-INLINE void put(float *block, int position, const float *key, const float *value, int width) {
-    for (int d = 0; d < width; d++) block[d * POSITIONS + position] = key[d];
-    memcpy(block + (size_t)width * POSITIONS + (size_t)position * width, value, width * sizeof(float));
+INLINE void put(half *block, int position, const float *key, const float *value, int width) {
+    half *values = block + (size_t)width * POSITIONS + (size_t)position * width;
+    for (int d = 0; d < width; d += 16) {
+        const __mmask16 mask = lanes(width - d);
+        half keys[16];
+        _mm256_storeu_si256((__m256i *)keys, narrow(_mm512_maskz_loadu_ps(mask, key + d)));
+        for (int i = 0; i < 16 && d + i < width; i++) block[(d + i) * POSITIONS + position] = keys[i];
+        _mm256_mask_storeu_epi16(values + d, mask, narrow(_mm512_maskz_loadu_ps(mask, value + d)));
+    }
 }
 
 /* Where the keys and values of a head lie: pages of their own, or blocks one after the other in one buffer. */
 typedef struct {
-    float *const *pages; /* one pointer a block; or, with `step`, one pointer in all */
-    size_t offset, step; /* of the head in each; floats from block to block */
+    half *const *pages;  /* one pointer a block; or, with `step`, one pointer in all */
+    size_t offset, step; /* of the head in each; numbers from block to block */
     int length;          /* positions */
 } memory;
 
-INLINE const float *block_of(const memory *m, int block) {
+INLINE const half *block_of(const memory *m, int block) {
     return (m->step ? m->pages[0] + block * m->step : m->pages[block]) + m->offset;
 }
 
@@ -469,9 +479,9 @@ INLINE void attend_together(const int count, const float *queries, size_t query_
 #pragma GCC unroll 4
     for (int q = 0; q < count; q++) largest[q] = _mm512_set1_ps(-INFINITY);
     for (int b = 0; b < blocks; b++) {
-        const float *keys = block_of(m, b);
+        const half *keys = block_of(m, b);
         /* Blocks lie apart, so that the processor does not see what comes next. */
-        const float *next = b + 1 < blocks ? block_of(m, b + 1) : keys;
+        const half *next = b + 1 < blocks ? block_of(m, b + 1) : keys;
         __m512 s[4][4];
 #pragma GCC unroll 4
         for (int q = 0; q < count; q++)
@@ -481,8 +491,8 @@ INLINE void attend_together(const int count, const float *queries, size_t query_
         for (; d + 4 <= width; d += 4)
 #pragma GCC unroll 4
             for (int i = 0; i < 4; i++) {
-                __m512 column = _mm512_loadu_ps(keys + (d + i) * POSITIONS);
-                _mm_prefetch((const char *)(next + (d + i) * POSITIONS), _MM_HINT_T0);
+                __m512 column = widen(0xFFFF, keys + (d + i) * POSITIONS);
+                if (i % 2 == 0) _mm_prefetch((const char *)(next + (d + i) * POSITIONS), _MM_HINT_T0);
 #pragma GCC unroll 4
                 for (int q = 0; q < count; q++)
                     s[q][i] = _mm512_fmadd_ps(_mm512_set1_ps(queries[q * query_stride + d + i]), column, s[q][i]);
@@ -491,7 +501,7 @@ INLINE void attend_together(const int count, const float *queries, size_t query_
 #pragma GCC unroll 4
             for (int q = 0; q < count; q++)
                 s[q][0] = _mm512_fmadd_ps(_mm512_set1_ps(queries[q * query_stride + d]),
-                                          _mm512_loadu_ps(keys + d * POSITIONS), s[q][0]);
+                                          widen(0xFFFF, keys + d * POSITIONS), s[q][0]);
         __mmask16 real = lanes(m->length - b * POSITIONS);
 #pragma GCC unroll 4
         for (int q = 0; q < count; q++) {
@@ -520,14 +530,13 @@ INLINE void attend_together(const int count, const float *queries, size_t query_
 #pragma GCC unroll 4
         for (int q = 0; q < count; q++) mixed[q][0] = mixed[q][1] = _mm512_setzero_ps();
         for (int b = 0; b < blocks; b++) {
-            const float *values = block_of(m, b) + (size_t)width * POSITIONS + first;
+            const half *values = block_of(m, b) + (size_t)width * POSITIONS + first;
             int positions = m->length - b * POSITIONS < POSITIONS ? m->length - b * POSITIONS : POSITIONS;
-            const float *next = b + 1 < blocks ? block_of(m, b + 1) + (size_t)width * POSITIONS + first : values;
+            const half *next = b + 1 < blocks ? block_of(m, b + 1) + (size_t)width * POSITIONS + first : values;
             for (int p = 0; p < positions; p++) {
                 _mm_prefetch((const char *)(next + (size_t)p * width), _MM_HINT_T0);
-                _mm_prefetch((const char *)(next + (size_t)p * width + 16), _MM_HINT_T0);
-                __m512 low = _mm512_maskz_loadu_ps(mask[0], values + (size_t)p * width);
-                __m512 high = _mm512_maskz_loadu_ps(mask[1], values + (size_t)p * width + 16);
+                __m512 low = widen(mask[0], values + (size_t)p * width);
+                __m512 high = widen(mask[1], values + (size_t)p * width + 16);
 #pragma GCC unroll 4
                 for (int q = 0; q < count; q++) {
                     __m512 weight = _mm512_set1_ps(scores[q * score_stride + b * POSITIONS + p]);
@@ -670,16 +679,16 @@ typedef struct {
     const float *positions;  /* table of positional encodings, or NULL */
     int32_t sequences;
     const int32_t *starts;   /* [sequences + 1] */
-    float *const *cross;     /* a buffer for each sequence: [decoder layers][blocks][H][2 * 16 * D] */
+    half *const *cross;      /* a buffer for each sequence: [decoder layers][blocks][H][2 * 16 * D] */
     workspace space;
-    float *blocks;           /* keys and values of one layer, of all sequences */
-    size_t *block_starts;    /* [sequences], in floats */
+    half *blocks;            /* keys and values of one layer, of all sequences */
+    size_t *block_starts;    /* [sequences], in numbers */
 } encoding;
 
-static void scatter(float *blocks, int heads, int depth, int position, const float *key, const float *value) {
-    float *page = blocks + (size_t)(position / POSITIONS) * heads * block_floats(depth);
+static void scatter(half *blocks, int heads, int depth, int position, const float *key, const float *value) {
+    half *page = blocks + (size_t)(position / POSITIONS) * heads * block_numbers(depth);
     for (int head = 0; head < heads; head++)
-        put(page + head * block_floats(depth), position % POSITIONS, key + head * depth, value + head * depth, depth);
+        put(page + head * block_numbers(depth), position % POSITIONS, key + head * depth, value + head * depth, depth);
 }
 
 static void encode_part(team t, void *argument) {
@@ -688,7 +697,7 @@ static void encode_part(team t, void *argument) {
     const workspace *space = &e->space;
     const int width = model->width, heads = model->heads, depth = width / heads, rows = e->starts[e->sequences];
     const float scale = 1.0f / sqrtf((float)depth);
-    const size_t page = heads * block_floats(depth);
+    const size_t page = heads * block_numbers(depth);
     int first, last;
     share(t, e->sequences, &first, &last);
     for (int s = first; s < last; s++)
@@ -704,13 +713,13 @@ static void encode_part(team t, void *argument) {
         int items = e->sequences * heads;
         for (int item = t.index; item < items; item += t.count) {
             int s = item / heads, head = item % heads, start = e->starts[s], length = e->starts[s + 1] - start;
-            float *blocks = e->blocks + e->block_starts[s];
+            half *blocks = e->blocks + e->block_starts[s];
             for (int p = 0; p < length; p++) {
                 const float *row = space->wide + (size_t)(start + p) * space->wide_stride + head * depth;
-                put(blocks + (size_t)(p / POSITIONS) * page + head * block_floats(depth), p % POSITIONS, row + width,
+                put(blocks + (size_t)(p / POSITIONS) * page + head * block_numbers(depth), p % POSITIONS, row + width,
                     row + 2 * width, depth);
             }
-            memory seen = {&blocks, head * block_floats(depth), page, length};
+            memory seen = {&blocks, head * block_numbers(depth), page, length};
             float *scores = space->scores + (size_t)t.index * 4 * space->longest;
             for (int p = 0; p < length;) {
                 const float *query = space->wide + (size_t)(start + p) * space->wide_stride + head * depth;
@@ -735,7 +744,7 @@ static void encode_part(team t, void *argument) {
         apply(t, &model->decoder[l].kv, space, rows, space->wide, space->wide_stride, NULL, ACT_NONE);
         for (int s = t.index; s < e->sequences; s += t.count) {
             int start = e->starts[s], length = e->starts[s + 1] - start;
-            float *blocks = e->cross[s] + (size_t)l * ((length + POSITIONS - 1) / POSITIONS) * page;
+            half *blocks = e->cross[s] + (size_t)l * ((length + POSITIONS - 1) / POSITIONS) * page;
             for (int p = 0; p < length; p++) {
                 const float *row = space->wide + (size_t)(start + p) * space->wide_stride;
                 scatter(blocks, heads, depth, p, row, row + width);
@@ -746,9 +755,9 @@ static void encode_part(team t, void *argument) {
 }
 
 int gs_encode(const gs_model *model, int32_t threads, const int32_t *ids, const float *positions, int32_t sequences,
-              const int32_t *starts, float *const *cross) {
+              const int32_t *starts, half *const *cross) {
     int rows = starts[sequences], longest = 0, depth = model->width / model->heads;
-    size_t pages = 0, page = model->heads * block_floats(depth);
+    size_t pages = 0, page = model->heads * block_numbers(depth);
     for (int s = 0; s < sequences; s++) {
         int length = starts[s + 1] - starts[s];
         if (length > longest) longest = length;
@@ -756,10 +765,10 @@ int gs_encode(const gs_model *model, int32_t threads, const int32_t *ids, const 
     }
     encoding e = {model, ids, positions, sequences, starts, cross, {0}, NULL, NULL};
     char *rest;
-    size_t more = pages * page * sizeof(float) + sequences * sizeof(size_t) + 256;
+    size_t more = pages * page * sizeof(half) + sequences * sizeof(size_t) + 256;
     if (!get_workspace(model, rows, longest, threads, more, &e.space, &rest)) return -1;
     e.block_starts = take(&rest, sequences * sizeof(size_t));
-    e.blocks = take(&rest, pages * page * sizeof(float));
+    e.blocks = take(&rest, pages * page * sizeof(half));
     size_t at = 0;
     for (int s = 0; s < sequences; s++) {
         e.block_starts[s] = at;
@@ -779,11 +788,13 @@ typedef struct {
     int32_t rows;
     const int32_t *ids, *positions; /* [rows] */
     const float *table;             /* of positional encodings, or NULL */
-    float *const *pages;            /* [rows][max_pages], each [decoder layers][H][2 * 16 * D] */
+    half *const *pages;             /* [rows][max_pages], each [decoder layers][H][2 * 16 * D] */
     int32_t max_pages;
-    float *const *cross;            /* [rows], see gs_encode */
+    half *const *cross;             /* [rows], see gs_encode */
     const int32_t *cross_lengths;   /* [rows] */
+    float *hidden; /* [rows][M], what the logits are computed from */
     float *logits, *maxima, *sums;
+    uint8_t *places;
     workspace space;
 } decoding;
 
@@ -808,7 +819,7 @@ static void decode_part(team t, void *argument) {
         /* A head of all rows before the next head: beams of one sequence, which stand side by side, share their pages. */
         for (int item = first; item < last; item++) {
             int head = item / rows, row = item % rows, position = s->positions[row];
-            size_t offset = ((size_t)l * heads + head) * block_floats(depth);
+            size_t offset = ((size_t)l * heads + head) * block_numbers(depth);
             memory past = {s->pages + (size_t)row * s->max_pages, offset, 0, position + 1};
             const float *query = space->wide + row * space->wide_stride + head * depth;
             put(past.pages[position / POSITIONS] + offset, position % POSITIONS, query + width, query + 2 * width, depth);
@@ -823,9 +834,9 @@ static void decode_part(team t, void *argument) {
         apply(t, &layer->query, space, rows, space->wide, space->wide_stride, NULL, ACT_NONE);
         for (int item = first; item < last;) {
             int head = item / rows, row = item % rows, length = s->cross_lengths[row];
-            size_t page = heads * block_floats(depth);
-            float *blocks = s->cross[row] + (size_t)l * ((length + POSITIONS - 1) / POSITIONS) * page;
-            memory source = {&blocks, head * block_floats(depth), page, length};
+            size_t page = heads * block_numbers(depth);
+            half *blocks = s->cross[row] + (size_t)l * ((length + POSITIONS - 1) / POSITIONS) * page;
+            memory source = {&blocks, head * block_numbers(depth), page, length};
             const float *query = space->wide + row * space->wide_stride + head * depth;
             float *out = space->mixed + (size_t)row * width + head * depth;
             int last_row = row + 3; /* beams read one source: four queries look at it together */
@@ -845,20 +856,25 @@ static void decode_part(team t, void *argument) {
         feed_forward(t, model, space, &layer->inner, &layer->outer, &layer->ffn_norm, rows);
     }
     prepare_rows(t, model, space, &model->decoder_norm, rows);
+    share(t, rows, &first, &last);
+    if (last > first)
+        memcpy(s->hidden + (size_t)first * width,
+               (model->decoder_norm.weight ? space->mixed : space->hidden) + (size_t)first * width,
+               (size_t)(last - first) * width * sizeof(float));
     multiply(t, &model->output, space->input, rows,
              (target){.to = s->logits, .stride = model->vocabulary, .maxima = s->maxima, .sums = s->sums,
-                      .blocks = (model->vocabulary + COLUMNS - 1) / COLUMNS});
+                      .places = s->places, .blocks = (model->vocabulary + COLUMNS - 1) / COLUMNS});
 }
 
 int gs_decode(const gs_model *model, int32_t threads, int32_t rows, const int32_t *ids, const int32_t *positions,
-              const float *table, float *const *pages, int32_t max_pages, float *const *cross,
-              const int32_t *cross_lengths, float *logits, float *maxima, float *sums) {
+              const float *table, half *const *pages, int32_t max_pages, half *const *cross,
+              const int32_t *cross_lengths, float *hidden, float *logits, float *maxima, float *sums, uint8_t *places) {
     int longest = 0;
     for (int row = 0; row < rows; row++) {
         if (positions[row] + 1 > longest) longest = positions[row] + 1;
         if (cross_lengths[row] > longest) longest = cross_lengths[row];
     }
-    decoding s = {model, rows, ids, positions, table, pages, max_pages, cross, cross_lengths, logits, maxima, sums, {0}};
+    decoding s = {model, rows, ids, positions, table, pages, max_pages, cross, cross_lengths, hidden, logits, maxima, sums, places, {0}};
     char *rest;
     if (!get_workspace(model, rows, longest, threads, 0, &s.space, &rest)) return -1;
     int64_t weights = (int64_t)model->vocabulary * model->width;
@@ -869,6 +885,17 @@ int gs_decode(const gs_model *model, int32_t threads, int32_t rows, const int32_
 }
 
 /* ------------------------------------------------------------------------------------------------- best tokens */
+
+float gs_log_sum(int32_t blocks, const float *maxima, const float *sums, float top) {
+    const __m512 center = _mm512_set1_ps(top);
+    __m512 total = _mm512_setzero_ps();
+    for (int b = 0; b < blocks; b += 16) {
+        const __mmask16 mask = lanes(blocks - b);
+        const __m512 e = exponential(_mm512_sub_ps(_mm512_maskz_loadu_ps(mask, maxima + b), center));
+        total = _mm512_fmadd_ps(_mm512_maskz_mov_ps(mask, e), _mm512_maskz_loadu_ps(mask, sums + b), total);
+    }
+    return top + logf(_mm512_reduce_add_ps(total));
+}
 
 /* The k best tokens of each row that are not banned, best first, of equals the lowest first; by the blocks' maxima, so
  * that few logits are read. log_sums: the logarithm of each row's sum of e^logit, or NULL. A row whose logits are not
@@ -883,38 +910,56 @@ void gs_best(int32_t rows, int32_t vocabulary, const float *logits, const float 
         float *best = values + (size_t)row * k;
         int64_t *best_ids = ids + (size_t)row * k;
         for (int i = 0; i < k; i++) best[i] = -INFINITY, best_ids[i] = 0;
-        float top = -INFINITY;
-        for (int b = 0; b < blocks; b++) {
-            float peak = peaks[b];
-            if (peak != peak) top = NAN;
-            if (peak > top) top = peak;
-            if (!(peak > best[k - 1])) continue;
-            int end = (b + 1) * COLUMNS < vocabulary ? (b + 1) * COLUMNS : vocabulary;
-            for (int id = b * COLUMNS; id < end; id++) {
-                float value = from[id];
-                if (!(value > best[k - 1])) continue;
-                int skip = 0;
-                for (int i = 0; i < bans; i++) skip |= ban[i] == id;
-                if (skip) continue;
-                int place = k - 1; /* ids rise, so an equal one found before stays before */
-                while (place > 0 && value > best[place - 1]) {
-                    best[place] = best[place - 1];
-                    best_ids[place] = best_ids[place - 1];
-                    place--;
+        __m512 largest = _mm512_set1_ps(-INFINITY);
+        int odd = 0;
+        for (int some = 0; some < blocks; some += 16) {
+            const __m512 sixteen = _mm512_mask_loadu_ps(_mm512_set1_ps(-INFINITY), lanes(blocks - some), peaks + some);
+            odd |= _mm512_cmp_ps_mask(sixteen, sixteen, _CMP_UNORD_Q);
+            largest = _mm512_max_ps(largest, sixteen);
+            unsigned better = _mm512_cmp_ps_mask(sixteen, _mm512_set1_ps(best[k - 1]), _CMP_GT_OQ);
+            for (; better; better &= better - 1) {
+                const int b = some + __builtin_ctz(better);
+                if (!(peaks[b] > best[k - 1])) continue;
+                const int end = (b + 1) * COLUMNS < vocabulary ? (b + 1) * COLUMNS : vocabulary;
+                for (int id = b * COLUMNS; id < end; id++) {
+                    float value = from[id];
+                    if (!(value > best[k - 1])) continue;
+                    int skip = 0;
+                    for (int i = 0; i < bans; i++) skip |= ban[i] == id;
+                    if (skip) continue;
+                    int place = k - 1; /* ids rise, so an equal one found before stays before */
+                    while (place > 0 && value > best[place - 1]) {
+                        best[place] = best[place - 1];
+                        best_ids[place] = best_ids[place - 1];
+                        place--;
+                    }
+                    best[place] = value;
+                    best_ids[place] = id;
                 }
-                best[place] = value;
-                best_ids[place] = id;
             }
         }
+        const float top = odd ? NAN : _mm512_reduce_max_ps(largest);
         if (top != top || top == -INFINITY) best[0] = NAN;
-        if (!log_sums) continue;
-        __m512 center = _mm512_set1_ps(top), total = _mm512_setzero_ps();
+        if (log_sums) log_sums[row] = gs_log_sum(blocks, peaks, sums + (size_t)row * blocks, top);
+    }
+}
+
+/* The best token of each row, of equals the lowest; a value is NaN where the row is not finite. Needs no logits. */
+void gs_top(int32_t rows, int32_t vocabulary, const float *maxima, const uint8_t *places, float *values, int64_t *ids) {
+    const int blocks = (vocabulary + COLUMNS - 1) / COLUMNS;
+    for (int row = 0; row < rows; row++) {
+        const float *peaks = maxima + (size_t)row * blocks;
+        __m512 largest = _mm512_set1_ps(-INFINITY);
+        int odd = 0, best = 0;
         for (int b = 0; b < blocks; b += 16) {
-            __mmask16 mask = lanes(blocks - b);
-            __m512 e = exponential(_mm512_sub_ps(_mm512_maskz_loadu_ps(mask, peaks + b), center));
-            total = _mm512_fmadd_ps(_mm512_maskz_mov_ps(mask, e), _mm512_maskz_loadu_ps(mask, sums + (size_t)row * blocks + b), total);
+            const __m512 sixteen = _mm512_mask_loadu_ps(_mm512_set1_ps(-INFINITY), lanes(blocks - b), peaks + b);
+            odd |= _mm512_cmp_ps_mask(sixteen, sixteen, _CMP_UNORD_Q);
+            largest = _mm512_max_ps(largest, sixteen);
         }
-        log_sums[row] = top + logf(_mm512_reduce_add_ps(total));
+        const float top = _mm512_reduce_max_ps(largest);
+        while (!odd && best < blocks - 1 && peaks[best] != top) best++;
+        values[row] = odd || top == -INFINITY ? NAN : top;
+        ids[row] = (int64_t)best * COLUMNS + places[(size_t)row * blocks + best];
     }
 }
 
@@ -943,6 +988,10 @@ int gs_multiply(const gs_linear *linear, int32_t threads, int32_t rows, const fl
     p.rounded_input.offsets = take(&at, rows * sizeof(int32_t));
     run(product_part, &p, worthwhile(threads, rows, (int64_t)linear->outputs * linear->inputs));
     return 0;
+}
+
+int gs_logits(const gs_model *model, const float *hidden, float *logits) {
+    return gs_multiply(&model->output, 1, 1, hidden, logits);
 }
 
 int gs_abi(void) { return GS_ABI; }

@@ -4,12 +4,27 @@
 
 #include <stdint.h>
 
+#define COLUMNS 32   /* outputs in a block of packed weights; library.py says it again */
+#define POSITIONS 16 /* positions in a block of keys and values, and in a page; pages.py says it again */
+
+typedef uint16_t half; /* IEEE 754 binary16 */
+
 typedef struct gs_model gs_model;
 
-/* One position of every row; see decode_part in kernels.c. Returns -1 when there is no memory. */
+/* One position of every row; see decode_part in kernels.c. Logits and sums may be NULL if they are not wanted; `hidden`
+ * [rows][M] is what logits are computed from. Returns -1 when there is no memory. */
 int gs_decode(const gs_model *model, int32_t threads, int32_t rows, const int32_t *ids, const int32_t *positions,
-              const float *table, float *const *pages, int32_t max_pages, float *const *cross,
-              const int32_t *cross_lengths, float *logits, float *maxima, float *sums);
+              const float *table, half *const *pages, int32_t max_pages, half *const *cross,
+              const int32_t *cross_lengths, float *hidden, float *logits, float *maxima, float *sums, uint8_t *places);
+
+/* The logits of one row. Returns -1 when there is no memory. */
+int gs_logits(const gs_model *model, const float *hidden, float *logits);
+
+/* The best token of each row. */
+void gs_top(int32_t rows, int32_t vocabulary, const float *maxima, const uint8_t *places, float *values, int64_t *ids);
+
+/* The logarithm of a row's sum of e^logit; `top` is the largest of its maxima. */
+float gs_log_sum(int32_t blocks, const float *maxima, const float *sums, float top);
 
 void gs_best(int32_t rows, int32_t vocabulary, const float *logits, const float *maxima, const float *sums, int32_t k,
              const int32_t *banned, const int32_t *banned_starts, float *values, int64_t *ids, float *log_sums);

@@ -15,8 +15,8 @@ from typing import ClassVar
 
 import torch
 
-_ABI = 3
-COLUMNS = 64
+_ABI = 4
+COLUMNS = 32
 """Outputs in a block of packed weights."""
 
 ACTIVATIONS = {"none": 0, "relu": 1, "swish": 2, "gelu": 3, "gelu_tanh": 4}
@@ -124,12 +124,14 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
     library.gs_encode.argtypes = [POINTER(ModelStruct), c_int32, address, address, c_int32, address, address]
     library.gs_decode.argtypes = [
         POINTER(ModelStruct), c_int32, c_int32, address, address, address, address, c_int32, address, address,
-        address, address, address,
+        address, address, address, address, address,
     ]  # fmt: skip
     library.gs_best.argtypes = [
         c_int32, c_int32, address, address, address, c_int32, address, address, address, address, address,
     ]  # fmt: skip
     library.gs_best.restype = None
+    library.gs_top.argtypes = [c_int32, c_int32, address, address, address, address]
+    library.gs_top.restype = None
     library.gs_pool_new.argtypes = [c_int64]
     library.gs_pool_new.restype = library.gs_sequence_new.restype = c_void_p
     library.gs_pool_free.argtypes = library.gs_pool_used.argtypes = [address]
@@ -138,7 +140,7 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
     library.gs_sequence_new.argtypes = [POINTER(SequenceStruct)]
     library.gs_sequence_free.argtypes = [address, address]
     library.gs_advance.argtypes = [
-        POINTER(ModelStruct), c_int32, address, address, c_int32, address, c_int32, c_int32, c_double, address,
+        POINTER(ModelStruct), c_int32, address, address, c_int32, address, c_int32, c_int32, c_int32, c_double, address,
         POINTER(c_int64),
     ]  # fmt: skip
     for name in ("gs_multiply", "gs_encode", "gs_decode", "gs_advance"):

@@ -12,11 +12,11 @@ from model.native.library import COLUMNS, LinearStruct, checked, kernels, thread
 
 _TINY = 1e-30
 _LEVELS = 127
-_ROWS_AT_ONCE = 32 * COLUMNS
+_ROWS_AT_ONCE = 64 * COLUMNS
 
 
 class PackedWeight:
-    """A weight (N, K) as ``[N / 64][K / 4][64][4]`` bytes, each rounded to 127 steps of its row's largest magnitude.
+    """A weight (N, K) as ``[N / 32][K / 4][32][4]`` bytes, each rounded to 127 steps of its row's largest magnitude.
 
     The bytes are the rounded weights + 128, since the processor multiplies unsigned by signed bytes.
     """

@@ -15,8 +15,6 @@
 #include <string.h>
 #include <time.h>
 
-#define POSITIONS 16 /* in a page; kernels.c and pages.py say it again */
-#define COLUMNS 64   /* tokens in a block of maxima; kernels.c says it again */
 #define PAGES_AT_ONCE 32
 #define MAX_BEAMS 16
 #define MIN_LOG_PROB -1e9f /* as in search.py */
@@ -102,7 +100,7 @@ typedef struct {
     int32_t is_greedy, keeps_log_probs, early_stopping;
     int32_t max_tokens, min_tokens, ngram, source_length, prefix_length, num_forbidden, eos, start;
     double length_penalty;
-    float *source; /* keys and values of the source, see gs_encode */
+    half *source; /* keys and values of the source, see gs_encode */
     const int32_t *prefix, *forbidden;
     /* What comes of it. */
     int32_t status, num_done;
@@ -211,20 +209,44 @@ static int32_t ban(const gs_sequence *s, const int32_t *written, int32_t *out) {
 }
 
 typedef struct {
+    const gs_model *model;
     int32_t vocabulary, blocks;
-    const float *logits, *maxima, *sums; /* of the first row of a sequence */
-    int32_t *banned;                     /* room for the bans of a row */
+    /* Of the first row of a sequence. Logits are NULL where all search greedily: those of the few rows that want them are
+     * computed again, in `own`; sums are NULL where nobody keeps log-probabilities. */
+    const float *hidden, *logits, *maxima, *sums;
+    const uint8_t *places;
+    float *own;
+    int32_t *banned; /* room for the bans of a row */
 } numbers;
+
+/* Without logits: a row's best token, and whether it is all that there is to know. */
+static int look_at_top(const gs_sequence *s, const numbers *n, int32_t num_bans, float *value, int64_t *id) {
+    gs_top(1, n->vocabulary, n->maxima, n->places, value, id);
+    if (*value != *value) return -1;
+    if (s->length < s->prefix_length) return 0;
+    for (int32_t i = 0; i < num_bans; i++)
+        if (n->banned[i] == *id) return 0;
+    if (s->keeps_log_probs) *value -= gs_log_sum(n->blocks, n->maxima, n->sums, *value);
+    return 1;
+}
 
 /* The best k continuations of one row, best first. Returns how many there are; -1 if the row is not finite. */
 static int look(const gs_sequence *s, int32_t row, const numbers *n, int32_t k, float *values, int64_t *ids) {
-    const float *logits = n->logits + (size_t)row * n->vocabulary;
+    const size_t at = (size_t)row * n->blocks;
     const int32_t *written = s->written[s->now] + (size_t)row * s->max_tokens;
     int is_forced = s->length < s->prefix_length;
     int32_t bans[2] = {0, is_forced ? 0 : ban(s, written, n->banned)};
+    const float *logits = n->own;
+    if (n->logits) {
+        logits = n->logits + (size_t)row * n->vocabulary;
+    } else {
+        int known = look_at_top(s, n, bans[1], values, ids);
+        if (known) return known;
+        if (gs_logits(n->model, n->hidden, n->own) != 0) return -1;
+    }
     float log_sum = 0;
-    gs_best(1, n->vocabulary, logits, n->maxima + (size_t)row * n->blocks, n->sums + (size_t)row * n->blocks, k, n->banned,
-            bans, values, ids, s->keeps_log_probs ? &log_sum : NULL);
+    gs_best(1, n->vocabulary, logits, n->maxima + at, n->sums ? n->sums + at : NULL, k, n->banned, bans, values, ids,
+            s->keeps_log_probs ? &log_sum : NULL);
     if (values[0] != values[0]) return -1;
     if (is_forced || values[0] == -INFINITY) { /* Where all is banned, eos is allowed again. */
         ids[0] = is_forced ? s->prefix[s->length] : s->eos;
@@ -367,21 +389,26 @@ static void *room(char **at, size_t size) {
  *
  * Returns the steps done, and in `*num_rows` the rows decoded in all of them; -1 when there is no memory. */
 int gs_advance(const gs_model *model, int32_t threads, gs_pool *pool, gs_sequence *const *sequences, int32_t count,
-               const float *table, int32_t vocabulary, int32_t max_steps, double max_seconds,
+               const float *table, int32_t vocabulary, int32_t model_width, int32_t max_steps, double max_seconds,
                const volatile int32_t *is_wanted, int64_t *num_rows) {
     const size_t blocks = ((size_t)vocabulary + COLUMNS - 1) / COLUMNS;
     const double until = now_seconds() + max_seconds;
     *num_rows = 0;
     for (int32_t step = 1;; step++) {
         size_t rows = 0, width = 1, bans = 0;
+        int with_logits = 0, with_sums = 0;
         for (int32_t i = 0; i < count; i++) {
             const gs_sequence *s = sequences[i];
             rows += (size_t)s->rows;
+            with_logits |= !s->is_greedy;
+            with_sums |= s->keeps_log_probs;
             if ((size_t)s->length / POSITIONS + 1 > width) width = (size_t)s->length / POSITIONS + 1;
             if ((size_t)(s->num_forbidden + 1 + s->length) > bans) bans = (size_t)(s->num_forbidden + 1 + s->length);
             if (!prepare(pool, sequences[i])) return -1;
         }
-        size_t size = rows * (3 * 4 + 8 + width * 8 + (size_t)vocabulary * 4 + 2 * blocks * 4) + bans * 4 + 10 * 64;
+        with_sums |= with_logits;
+        const size_t num_logits = (with_logits ? rows : 1) * (size_t)vocabulary;
+        size_t size = rows * (3 * 4 + 8 + width * 8 + (size_t)model_width * 4 + blocks * 9) + num_logits * 4 + bans * 4 + 12 * 64;
         if (size > pool->scratch_size) {
             free(pool->scratch);
             size += size / 4;
@@ -391,8 +418,9 @@ int gs_advance(const gs_model *model, int32_t threads, gs_pool *pool, gs_sequenc
         }
         char *at = pool->scratch;
         int32_t *ids = room(&at, rows * 4), *positions = room(&at, rows * 4), *source_lengths = room(&at, rows * 4);
-        float **sources = room(&at, rows * 8), **pages = room(&at, rows * width * 8);
-        float *logits = room(&at, rows * (size_t)vocabulary * 4);
+        half **sources = room(&at, rows * 8), **pages = room(&at, rows * width * 8);
+        float *hidden = room(&at, rows * (size_t)model_width * 4), *logits = room(&at, num_logits * 4);
+        uint8_t *places = room(&at, rows * blocks);
         float *maxima = room(&at, rows * blocks * 4), *sums = room(&at, rows * blocks * 4);
         int32_t *banned = room(&at, bans * 4);
         size_t row = 0;
@@ -406,20 +434,28 @@ int gs_advance(const gs_model *model, int32_t threads, gs_pool *pool, gs_sequenc
                 for (size_t p = 0; p < width; p++)
                     pages[row * width + p] =
                         p <= (size_t)s->length / POSITIONS
-                            ? (float *)pool->addresses[s->pages[s->now][(size_t)own * s->max_pages + p]]
+                            ? (half *)pool->addresses[s->pages[s->now][(size_t)own * s->max_pages + p]]
                             : NULL;
             }
         }
         if (gs_decode(model, threads, (int32_t)rows, ids, positions, table, pages, (int32_t)width, sources, source_lengths,
-                      logits, maxima, sums) != 0)
+                      hidden, with_logits ? logits : NULL, maxima, with_sums ? sums : NULL, places) != 0)
             return -1;
         *num_rows += (int64_t)rows;
         int has_ended = 0;
         row = 0;
         for (int32_t i = 0; i < count; i++) {
             gs_sequence *s = sequences[i];
-            numbers n = {vocabulary, (int32_t)blocks, logits + row * (size_t)vocabulary, maxima + row * blocks,
-                         sums + row * blocks, banned};
+            numbers n = {.model = model,
+                         .vocabulary = vocabulary,
+                         .blocks = (int32_t)blocks,
+                         .hidden = hidden + row * (size_t)model_width,
+                         .logits = with_logits ? logits + row * (size_t)vocabulary : NULL,
+                         .maxima = maxima + row * blocks,
+                         .sums = with_sums ? sums + row * blocks : NULL,
+                         .places = places + row * blocks,
+                         .own = logits,
+                         .banned = banned};
             row += (size_t)s->rows;
             if (s->is_greedy)
                 select_greedy(pool, s, &n);

@@ -33,8 +33,9 @@ from model.native.library import (
     kernels,
     threads,
 )
+from model.native.packing import PackedWeight
 from model.pages import POSITIONS, PagedState, PagePool
-from model.search import LogitsSummary
+from model.search import Logits, LogitsSummary, Reads
 
 if TYPE_CHECKING:
     from model.config import TransformerConfig
@@ -43,17 +44,20 @@ if TYPE_CHECKING:
     from model.native.batch import NativeBook
     from model.transformer import Transformer
 
+CACHE_DTYPE = torch.float16
+"""Of keys and values; `kernels.c` says it again."""
+
 _PAGES_AT_ONCE = 32
 
 
 class NativePages(PagePool):
     """Pages that hold 16 target positions in all layers, in slabs that are fetched as they are needed."""
 
-    def __init__(self, floats: int) -> None:
-        """Pages of ``floats`` numbers."""
+    def __init__(self, numbers: int) -> None:
+        """Pages of ``numbers`` numbers in 16 bits."""
         super().__init__(num_reserved=1)
-        self._floats = floats
-        self.page_bytes = 4 * floats
+        self._numbers = numbers
+        self.page_bytes = CACHE_DTYPE.itemsize * numbers
         self._slabs: list[Tensor] = []
         self.addresses = np.zeros(1, dtype=np.uint64)
         """Where each page lies in memory."""
@@ -61,7 +65,7 @@ class NativePages(PagePool):
     def more(self) -> int:
         """Fetch another slab."""
         # Zeros: a row reads whole blocks, and what lies behind its last position must be a finite number.
-        slab = torch.zeros(_PAGES_AT_ONCE, self._floats)
+        slab = torch.zeros(_PAGES_AT_ONCE, self._numbers, dtype=CACHE_DTYPE)
         self._slabs.append(slab)
         starts = slab.data_ptr() + np.arange(_PAGES_AT_ONCE, dtype=np.uint64) * np.uint64(self.page_bytes)
         self.addresses = np.concatenate([self.addresses, starts])
@@ -101,54 +105,88 @@ class NativeState(PagedState):
         self.sources = np.concatenate([self.sources, other.sources])
 
 
+class LazyLogits:
+    """Logits that were not written down: those of rows that are asked for are computed again, which is rarely needed.
+
+    Attributes:
+        shape: (R, V).
+        device: The processor.
+    """
+
+    def __init__(self, hidden: Tensor, output: PackedWeight) -> None:
+        """What they are computed from: ``hidden`` (R, M) and the projection to the vocabulary."""
+        self._hidden = hidden
+        self._output = output
+        self.shape = torch.Size((len(hidden), output.out_features))
+        self.device = hidden.device
+
+    def __getitem__(self, index: Tensor) -> Tensor:
+        """The logits of some rows, the same bits as a step with logits gives."""
+        return self._output.multiply(self._hidden[index])
+
+    def float(self) -> Tensor:
+        """The logits of all rows."""
+        return self._output.multiply(self._hidden)
+
+
 class KernelSummary(LogitsSummary):
     """What the kernel knows of each block of neighbouring tokens; searched by a kernel too."""
 
-    def __init__(self, logits: Tensor, maxima: Tensor, sums: Tensor) -> None:
+    def __init__(self, logits: Logits, maxima: Tensor, places: Tensor, sums: Tensor | None) -> None:
         """Remember.
 
         Args:
             logits: (R, V).
             maxima: (R, ceil(V / COLUMNS)) the largest logit of each block; NaN where one is NaN or +inf.
-            sums: Same shape, the sum of exp(logit - maximum of the block).
+            places: Same shape, uint8: where in its block the first of these is.
+            sums: Same shape, the sum of exp(logit - maximum of the block); None if they were not wanted.
         """
         self._logits = logits
         self.maxima = maxima
+        self.places = places
         self.sums = sums
 
     def rows(self, index: Tensor) -> KernelSummary:
         """The summary of some rows."""
-        return KernelSummary(self._logits[index], self.maxima[index], self.sums[index])
+        sums = None if self.sums is None else self.sums[index]
+        return KernelSummary(self._logits[index], self.maxima[index], self.places[index], sums)
 
     def log_probs(self, tokens: Tensor) -> Tensor:
         """(R,) the log-probability of one token a row."""
-        return self._logits.gather(1, tokens[:, None]).squeeze(1) - self.log_sum_exp()
+        values, ids = self.best_tokens()
+        (others,) = (ids != tokens).nonzero(as_tuple=True)
+        if len(others):
+            values[others] = self._logits[others].gather(1, tokens[others][:, None]).squeeze(1)
+        return values - self.log_sum_exp()
 
     def log_sum_exp(self) -> Tensor:
         """(R,) the logarithm of the softmax's denominator; NaN for a row without finite logits."""
+        if self.sums is None:
+            return self._logits.float().logsumexp(-1)
         largest = self.maxima.amax(-1, keepdim=True)
         return largest.squeeze(1) + (self.sums * (self.maxima - largest).exp()).sum(-1).log()
 
     def best_tokens(self) -> tuple[Tensor, Tensor]:
         """The best token of each row; a value is NaN where the row is not finite."""
-        values, ids, _ = self._best(1, [frozenset()] * len(self._logits), with_sums=False)
-        return values.squeeze(1), ids.squeeze(1)
+        library = kernels()
+        assert library is not None
+        rows, vocabulary = self._logits.shape
+        assert self.maxima.is_contiguous() and self.places.is_contiguous()
+        values, ids = torch.empty(rows), torch.empty(rows, dtype=torch.int64)
+        library.gs_top(
+            rows, vocabulary, self.maxima.data_ptr(), self.places.data_ptr(), values.data_ptr(), ids.data_ptr()
+        )
+        return values, ids
 
     def candidates(self, k: int, banned: Sequence[AbstractSet[int]]) -> tuple[Tensor, Tensor] | None:
         """As for any summary."""
         if k >= self._logits.shape[1]:
             return None
-        values, ids, log_sums = self._best(k, banned, with_sums=True)
-        if bool(np.any(values.numpy()[:, -1] == -np.inf)):
-            return None
-        return values - log_sums.unsqueeze(1), ids
-
-    def _best(self, k: int, banned: Sequence[AbstractSet[int]], with_sums: bool) -> tuple[Tensor, Tensor, Tensor]:
         library = kernels()
         assert library is not None
-        logits = self._logits
+        logits = self._logits.float()
         rows, vocabulary = logits.shape
-        assert logits.is_contiguous() and self.maxima.is_contiguous() and self.sums.is_contiguous()
+        assert logits.is_contiguous() and self.maxima.is_contiguous()
         if all(some is banned[0] for some in banned):  # nearly always
             tokens = np.array([*banned[0]] * rows, dtype=np.int32)
             starts = np.arange(rows + 1, dtype=np.int32) * len(banned[0])
@@ -156,12 +194,17 @@ class KernelSummary(LogitsSummary):
             tokens = np.array([token for some in banned for token in some], dtype=np.int32)
             starts = np.array([0, *itertools.accumulate(map(len, banned))], dtype=np.int32)
         values, ids = torch.empty(rows, k), torch.empty(rows, k, dtype=torch.int64)
-        log_sums = torch.empty(rows if with_sums else 0)
+        sums, log_sums = self.sums, torch.empty(rows)
         library.gs_best(
-            rows, vocabulary, logits.data_ptr(), self.maxima.data_ptr(), self.sums.data_ptr(), k, tokens.ctypes.data,
-            starts.ctypes.data, values.data_ptr(), ids.data_ptr(), log_sums.data_ptr() if with_sums else None,
+            rows, vocabulary, logits.data_ptr(), self.maxima.data_ptr(), None if sums is None else sums.data_ptr(), k,
+            tokens.ctypes.data, starts.ctypes.data, values.data_ptr(), ids.data_ptr(),
+            None if sums is None else log_sums.data_ptr(),
         )  # fmt: skip
-        return values, ids, log_sums
+        if bool(np.any(values.numpy()[:, -1] == -np.inf)):
+            return None
+        if sums is None:
+            log_sums = logits.logsumexp(-1)
+        return values - log_sums.unsqueeze(1), ids
 
 
 class NativeTranslator:
@@ -189,6 +232,8 @@ class NativeTranslator:
             source_embedding=model.source_embedding.weight.data_ptr(),
             target_embedding=model.target_embedding.weight.data_ptr(), embedding_factor=config.embedding_factor,
         )  # fmt: skip
+        assert model.output.packed is not None
+        self._output = model.output.packed
         self._block = 2 * POSITIONS * config.d_model
         self._pool = NativePages(config.num_decoder_layers * self._block)
 
@@ -224,7 +269,8 @@ class NativeTranslator:
         starts = np.cumsum([0, *map(len, sources)], dtype=np.int32)
         # Zeros, for the reason of the pages'.
         memories = [
-            torch.zeros(self._struct.decoder_layers * -(-len(source) // POSITIONS) * self._block) for source in sources
+            torch.zeros(self._struct.decoder_layers * -(-len(source) // POSITIONS) * self._block, dtype=CACHE_DTYPE)
+            for source in sources
         ]
         addresses = np.array([memory.data_ptr() for memory in memories], dtype=np.uint64)
         table = _positions(self._model.source_embedding, max(map(len, sources)))
@@ -236,28 +282,45 @@ class NativeTranslator:
         )  # fmt: skip
         return memories
 
-    def decode_step(self, tokens: Tensor, state: NativeState) -> tuple[Tensor, LogitsSummary]:
-        """Decode one position of every row: the next token's logits (R, V), and what is known of their blocks."""
+    def decode_step(
+        self,
+        tokens: Tensor,
+        state: NativeState,
+        reads: Reads = Reads(),  # noqa: B008  # a tuple
+    ) -> tuple[Logits, KernelSummary]:
+        """Decode one position of every row: the next token's logits (R, V), and what is known of their blocks.
+
+        Args:
+            tokens: (R,) the rows' inputs.
+            state: The rows.
+            reads: What is going to be read. Logits that are not are computed when they are asked for all the same: to
+                write down those of a large vocabulary takes a fifth of the time of the product.
+        """
         library = kernels()
         assert library is not None
         state.prepare_step()
         pages = state.addresses()
         rows = state.num_rows
         ids = tokens.to(torch.int32)
-        logits = torch.empty(rows, self._struct.vocabulary)
+        hidden = torch.empty(rows, self._struct.width)
+        logits: Logits = LazyLogits(hidden, self._output)
+        if reads.logits:
+            logits = torch.empty(rows, self._struct.vocabulary)
         maxima = torch.empty(rows, -(-self._struct.vocabulary // COLUMNS))
-        sums = torch.empty_like(maxima)
+        places = torch.empty(maxima.shape, dtype=torch.uint8)
+        sums = torch.empty_like(maxima) if reads.sums else None
         table = _positions(self._model.target_embedding, int(state.positions.max(initial=0)) + 1)
         checked(
             library.gs_decode(
                 ctypes.byref(self._struct), threads(), rows, ids.data_ptr(), state.positions.ctypes.data,
                 table, pages.ctypes.data, pages.shape[1], state.sources.ctypes.data,
-                state.source_lengths.ctypes.data, logits.data_ptr(), maxima.data_ptr(),
-                sums.data_ptr(),
+                state.source_lengths.ctypes.data, hidden.data_ptr(),
+                logits.data_ptr() if isinstance(logits, Tensor) else None, maxima.data_ptr(),
+                None if sums is None else sums.data_ptr(), places.data_ptr(),
             )
         )  # fmt: skip
         state.advance()
-        return logits, KernelSummary(logits, maxima, sums)
+        return logits, KernelSummary(logits, maxima, places, sums)
 
     def advance(
         self,
@@ -284,8 +347,8 @@ class NativeTranslator:
         assert library is not None
         done = library.gs_advance(
             ctypes.byref(self._struct), threads(), book.address, sequences, len(sequences),
-            _positions(self._model.target_embedding, furthest), self._struct.vocabulary, max_steps, max_seconds,
-            ctypes.byref(is_wanted), ctypes.byref(num_rows),
+            _positions(self._model.target_embedding, furthest), self._struct.vocabulary, self._struct.width, max_steps,
+            max_seconds, ctypes.byref(is_wanted), ctypes.byref(num_rows),
         )  # fmt: skip
         checked(min(done, 0))
         return int(done)

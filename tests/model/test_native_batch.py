@@ -107,6 +107,25 @@ def test_finds_what_search_in_python_finds_whoever_is_beside_it(seed):
     assert len(lengths) > 5, "a judge that always says the same is none"
 
 
+@pytest.mark.parametrize("with_log_probs", [True, False])
+def test_greedy_searches_among_themselves_need_no_logits(with_log_probs):
+    generator = random.Random(5)
+    batch, _ = make_batch()
+    greedy = [options for options in OPTIONS if options.beam_size == 1]
+    newcomers = [
+        Wanted(key, make_source(generator), greedy[key % len(greedy)], LIMIT, prefix, with_log_probs)
+        for key, prefix in enumerate([(), (7, 9), (), (11,)] * 6)
+    ]
+    ended = run(batch, newcomers, generator)
+    for one in newcomers:
+        (found,), (wanted,) = ended[one.key].hypotheses, alone(one.source_ids, one.options, one.forced_prefix)
+        assert found.tokens == wanted.tokens
+        if with_log_probs:
+            assert_alike([found], [wanted])
+        else:
+            assert found.token_log_probs is None
+
+
 @pytest.mark.parametrize("options", [OPTIONS[0], OPTIONS[7]], ids=["greedy", "beam"])
 def test_forced_prefix_is_written_even_where_it_is_forbidden(options):
     generator = random.Random(3)

@@ -370,9 +370,9 @@ def test_poisoned_sequence_does_not_hurt_its_neighbours(kind, value, monkeypatch
     decode_step = CHECKPOINT.model.decode_step_summarized
     num_calls = 0
 
-    def decode_step_with_poison(tokens, state):
+    def decode_step_with_poison(tokens, state, reads):
         nonlocal num_calls
-        logits, summary = decode_step(tokens, state)
+        logits, summary = decode_step(tokens, state, reads)
         num_calls += 1
         if num_calls == 3:
             (batch,) = loop.runner._lanes.values()
