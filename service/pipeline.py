@@ -29,12 +29,14 @@ import regex
 from model.decoding import DecodingOptions, Hypothesis
 from model.tokenizer import Encoding, TextTokenizer
 from service.engine.request import SequenceRequest, SequenceResult
+from service.text.ends import Ends, ends, finished
 from service.text.forms import DIGITS, MASKS, Form, Piece, make_form
 from service.text.guards import MINOR_FAULTS, Fault, faults
 from service.text.kept import KeptSpan, kept_spans, number_runs
 from service.text.segmenter import compress, has_letter
 from service.text.terms import Replaced, Terms
 from service.text.windows import window_spans
+from service.text.wording import Change, changes
 
 WarningCode = Literal["repetition", "length", "untranslated", "not_translated", "parted"]
 WARNINGS: tuple[WarningCode, ...] = get_args(WarningCode)
@@ -68,7 +70,9 @@ _RETRY_BEAM_SIZE = 4
 _RETRY_NGRAM_SIZE = 3
 _MIN_WORDS_TO_HALVE = 6
 
-_SEPARATOR = regex.compile(r"(?<=\s)[|¦•·→←⇒►▶»]++(?=\s)")
+_SEPARATOR = regex.compile(r"(?<=\s)(?:[|¦•·→←⇒►▶»]++|<?[-=]+>|<[-=]+)(?=\s)")
+_PAUSE = regex.compile(r"(?<=[\p{L}\p{N}]\s?)(?:\.{2,4}+|…++|[!?]{2,}+)(?=\s*+[\p{L}\p{N}])")
+"""Dots in the middle, which a model takes for the end of a sentence, or for anything."""
 _SIGN = regex.compile(r"[()（）]|(?<!\b[wW])/(?=\s?\p{L}{2})")
 _WORDS = regex.compile(r"\S+")
 _BYTE_PIECE = regex.compile(r"<0x[0-9A-F]{2}>")
@@ -77,15 +81,17 @@ _BYTE_PIECE = regex.compile(r"<0x[0-9A-F]{2}>")
 class Vocabulary:
     """What a model can read, by its tokenizer."""
 
-    def __init__(self, tokenizer: TextTokenizer, source_language: str) -> None:
+    def __init__(self, tokenizer: TextTokenizer, source_language: str, target_language: str = "") -> None:
         """Looks which placeholders the model has.
 
         Args:
             tokenizer: Of the model.
             source_language: Code of the language that the model reads.
+            target_language: Code of the one that it writes; without it nothing is done that only some languages have.
         """
         self.tokenizer = tokenizer
         self.source_language = source_language
+        self.target_language = target_language
         self.is_known = lru_cache(maxsize=65_536)(self._is_known)
         has_masks = all(mask in tokenizer.encode(mask, source_language).pieces for mask in MASKS)
         # A tokenizer of characters has every character, which does not mean that its model was trained to copy it.
@@ -211,6 +217,7 @@ class _Node:
     children: list[_Node] = field(default_factory=list)
     part: Part | None = None
     warnings: list[WarningCode] = field(default_factory=list)
+    ends: Ends | None = None
 
 
 class SegmentWork:
@@ -375,6 +382,7 @@ class SegmentWork:
             return
         hard = [span for span in node.spans if not span.is_soft]
         separators = [span for span in hard if _SEPARATOR.match(node.text, span.start, span.end + 1)]
+        separators += _pauses(node)
         outer = _outer_spans(node)
         if separators or outer:
             self._part(node, sorted({*separators, *outer}, key=lambda span: span.start), fragments=False)
@@ -400,6 +408,7 @@ class SegmentWork:
             hidden,
             self._vocabulary.placeholders[placeholders],
             language=self._vocabulary.source_language,
+            changes=self._changes(node),
         )
         options = options or self._options
         if form is None or len(self.encode(form.text).ids) > self._max_tokens:
@@ -592,6 +601,20 @@ class SegmentWork:
 
     # Helpers.
 
+    def _ends(self, node: _Node) -> Ends:
+        if node.ends is None:
+            node.ends = ends(node.text, node.spans)
+        return node.ends
+
+    def _changes(self, node: _Node) -> Sequence[Change]:
+        """What the model is shown otherwise than it stands there."""
+        found = self._ends(node)
+        result: list[Change] = [(0, len(found.beginning), "")] if found.beginning else []
+        result += changes(node.text, node.spans, self._vocabulary.source_language)
+        if found.shown != found.marks:
+            result.append((found.end, found.end + len(found.marks), found.shown))
+        return result
+
     def _candidate(self, node: _Node, form: Form, hypothesis: Hypothesis) -> _Candidate | None:
         """What a hypothesis means; None if it lost something, or says nothing."""
         written = self._vocabulary.tokenizer.decode(hypothesis.tokens_without_eos)
@@ -599,24 +622,25 @@ class SegmentWork:
         if restored is None:
             return None
         pieces = _stripped(list(restored.pieces))
-        if node.is_fragment:
-            pieces = _as_fragment(node.text, pieces)
-        elif pieces and pieces[0].span and pieces[0].span.kind == "term" and _begins_with_capital(node.text):
+        if pieces and pieces[0].span and pieces[0].span.kind == "term" and _begins_with_capital(node.text):
             pieces[0] = replace(pieces[0], text=pieces[0].text[0].upper() + pieces[0].text[1:])
+        said = " ".join(piece.text for piece in pieces if piece.span is None)
+        if hypothesis.finish_reason != "length":
+            pieces = finished(node.text, self._ends(node), pieces, self._vocabulary.target_language, frozenset())
         text = "".join(piece.text for piece in pieces)
         if not text or not _keeps(node.root or node, node.text, text):
             return None
         if not any(piece.span is None and any(map(str.isalnum, piece.text)) for piece in pieces):
             return None  # all words are lost: a node without any is not asked for
-        return _Candidate(text, tuple(pieces), hypothesis, self._faults(node, form, pieces, text, hypothesis))
+        return _Candidate(text, tuple(pieces), hypothesis, self._faults(node, form, pieces, said, text, hypothesis))
 
     def _faults(
-        self, node: _Node, form: Form, pieces: Sequence[Piece], text: str, hypothesis: Hypothesis
+        self, node: _Node, form: Form, pieces: Sequence[Piece], said: str, text: str, hypothesis: Hypothesis
     ) -> tuple[_Fault, ...]:
+        """What is wrong; `said` are the model's own words, before the ends were put right."""
         if self._options.max_target_tokens is not None and hypothesis.finish_reason == "length":
             return ()  # as the caller wanted it
-        free = " ".join(piece.text for piece in pieces if piece.span is None)
-        found: list[_Fault] = [fault for fault in faults(_without(node.text, node.spans), free) if fault != "too_long"]
+        found: list[_Fault] = [fault for fault in faults(_without(node.text, node.spans), said) if fault != "too_long"]
         if "too_long" in faults(node.text, text):
             found.append("too_long")
         if hypothesis.finish_reason == "length":
@@ -710,6 +734,15 @@ def _is_hollow(node: _Node, pieces: Sequence[Piece]) -> bool:
         and not any(map(str.isalnum, words[id(left)]))
         for left, right in zip(node.spans, ends, strict=False)
     )
+
+
+def _pauses(node: _Node) -> list[KeptSpan]:
+    """Dots and marks in the middle of a node, to part it around them."""
+    return [
+        KeptSpan(match.start(), match.end(), match[0], "symbol")
+        for match in _PAUSE.finditer(node.text)
+        if not any(span.start < match.end() and match.start() < span.end for span in node.spans)
+    ]
 
 
 def _signs(node: _Node) -> list[KeptSpan]:
@@ -831,22 +864,5 @@ def _stripped(pieces: list[Piece]) -> list[Piece]:
     return pieces
 
 
-_FINAL_MARK = regex.compile(r"\s*[.!?…]+\Z")
-
-
 def _begins_with_capital(text: str) -> bool:
     return next(filter(str.isalpha, text), "").isupper()
-
-
-def _as_fragment(source: str, pieces: list[Piece]) -> list[Piece]:
-    """Takes away a capital and a full stop that the source does not have."""
-    if not pieces:
-        return pieces
-    first = pieces[0]
-    if first.span is None and source[:1].islower() and first.text[:1].isupper() and not first.text[:2].isupper():
-        pieces[0] = replace(first, text=first.text[0].lower() + first.text[1:])
-    last = pieces[-1]
-    if last.span is None and not _FINAL_MARK.search(source):
-        text = _FINAL_MARK.sub("", last.text)
-        pieces[-1] = replace(last, text=text, end=last.end - len(last.text) + len(text))
-    return pieces

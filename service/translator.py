@@ -739,7 +739,7 @@ class Translator:
     def _vocabulary(self, model: ModelInfo) -> Vocabulary:
         place = model.name, model.target_language
         if place not in self._vocabularies:
-            self._vocabularies[place] = Vocabulary(self.tokenizer(model), model.source_language)
+            self._vocabularies[place] = Vocabulary(self.tokenizer(model), model.source_language, model.target_language)
         return self._vocabularies[place]
 
     def _work(self, job: Job) -> SegmentWork:

@@ -78,7 +78,9 @@ class Model:
     def __init__(self, folder: Path) -> None:
         self.checkpoint: Checkpoint = load_checkpoint(folder)
         self.checkpoint.model.set_precision("auto")
-        self.vocabulary = Vocabulary(self.checkpoint.tokenizer, self.checkpoint.source_language)
+        self.vocabulary = Vocabulary(
+            self.checkpoint.tokenizer, self.checkpoint.source_language, self.checkpoint.target_language
+        )
 
     def nbest(self, texts: Sequence[str]) -> list[list[str]]:
         """Up to four translations of each text."""

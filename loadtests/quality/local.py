@@ -28,7 +28,7 @@ def translate_text(checkpoint: Checkpoint, text: str, options: DecodingOptions, 
     Returns:
         The translation, with the text's own gaps.
     """
-    vocabulary = Vocabulary(checkpoint.tokenizer, checkpoint.source_language)
+    vocabulary = Vocabulary(checkpoint.tokenizer, checkpoint.source_language, checkpoint.target_language)
     max_positions = checkpoint.config.max_positions or 1 << 30
     work = SegmentWork(vocabulary, options, max_tokens=max_positions)
     document = segment_text(

@@ -12,6 +12,7 @@ looked for in the translation, also in another notation (`10h30`), and gets its 
 from __future__ import annotations
 
 import unicodedata
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -34,6 +35,8 @@ _LETTER = regex.compile(r"\p{L}")
 _SEPARATOR = r"[\s.,:;/'’·×hH⁄–—-]{1,3}"
 _PRONOUN = regex.compile(r"(?<![\w'’])i(?!\w)")
 _THOUSANDS = regex.compile(r",|[ \u00a0\u202f](?=\d)")
+_LETTERS = regex.compile(r"\p{L}++")
+_ORDINALS = frozenset("st nd rd th er re ère e ème eme ième d de ste o a h s x m".split())
 _GROUPS = regex.compile(r"\d+")
 _NUMBER_UNIT = regex.compile(r"(.*\d)\s*(\D*)", regex.DOTALL)
 
@@ -152,6 +155,7 @@ def make_form(
     placeholders: Sequence[str],
     *,
     language: str = "en",
+    changes: Sequence[tuple[int, int, str]] = (),
 ) -> Form | None:
     """Hides spans of a text.
 
@@ -161,6 +165,7 @@ def make_form(
         hidden: Those to be hidden.
         placeholders: Characters to stand for them; those that occur in the rest of the text are not used.
         language: Of the text.
+        changes: `[start, end)` of stretches outside all spans, and what is shown instead of each; in order.
 
     Returns:
         The form; None if there are not enough placeholders.
@@ -179,10 +184,19 @@ def make_form(
         starts.extend([start] * len(part))
         ends.extend([end] * len(part))
 
+    rest = deque(changes)
+
     def put_visible(start: int, end: int) -> None:
-        for place in range(start, end):
+        place = start
+        while place < end or (rest and rest[0][0] == place == end == len(original)):
+            if rest and rest[0][0] == place:
+                _, change_end, instead = rest.popleft()
+                put(instead, place, change_end)
+                place = change_end
+                continue
             char = original[place]
             put(_lower(char) if is_capitals and place not in kept_places else char, place, place + 1)
+            place += 1
 
     kept_places = {place for span in spans for place in range(span.start, span.end)}
     done = 0
@@ -319,10 +333,20 @@ def _spaced_as_before(pieces: Sequence[Piece], form: Form) -> list[Piece]:
             result.append(piece)
         elif last is not None and last.span is not None and piece.span is None:
             after = form.original[last.span.end : last.span.end + 8]
-            result += _behind(piece, after) if id(last.span) in hidden or not after[:1].isalnum() else [piece]
+            is_number = last.span.is_soft and after[:1].isalnum()
+            result += _behind_number(piece, after) if is_number else _behind(piece, after)
         else:
             result.append(piece)
     return [piece for piece in result if piece.text]
+
+
+def _behind_number(piece: Piece, source: str) -> list[Piece]:
+    """A translation's words behind a number that a letter followed, as in *1st* and *5kg*."""
+    letters = _LETTERS.match(source)
+    written = _LETTERS.match(piece.text)
+    if letters is None or written is None or written[0].casefold() in (*_ORDINALS, letters[0].casefold()):
+        return [piece]
+    return [Piece(" ", piece.start, piece.start), piece]
 
 
 def _behind(piece: Piece, source: str) -> list[Piece]:

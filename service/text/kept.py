@@ -75,6 +75,27 @@ _ARGUMENTS = r"""(?=
     )(?:[^()\n]|\((?:[^()\n]|\([^()\n]{0,80}\)){0,80}+\)){1,200}+\)"""
 _CALLED = r"[A-Za-z_]\w{0,60}+(?:(?:\.|::|->)[A-Za-z_]\w{0,60}+){0,4}+"
 
+# Commands that are no words of a sentence, with what they are told to do.
+_COMMAND = (
+    r"(?:git[ ](?:add|bisect|branch|checkout|clone|commit|config|diff|fetch|init|log|merge|pull|push|rebase|remote"
+    r"|reset|restore|show|stash|status|switch|tag)|(?:npm|yarn|pnpm)[ ](?:ci|init|install|publish|run|start|test)"
+    r"|(?:pip3?|conda|apt|apt-get|brew|dnf|cargo|gem)[ ](?:install|uninstall|remove|update|upgrade|build|test)"
+    r"|docker[ ](?:build|compose|exec|images|ps|pull|push|run|stop)|kubectl[ ](?:apply|delete|describe|exec|get|logs)"
+    r"|sudo[ ][a-z][\w-]*)(?![\w-])"
+)
+# A formula of short operands, as in x = y + 1, E = mc^2, a -> b; a dash alone may be one of prose.
+_OPERAND = r"(?:\([A-Za-z]\w?\)|[A-Za-z]{1,3}\^-?\w++|[A-Za-z]\w?(?:\([a-z]\))?|\d+(?:\.\d+)?)(?!['’\w])"
+_FORMULA = (
+    rf"{_OPERAND}(?:[ ](?:[=!<>:+*]=|[=<>+*/]|[-=]>|<-)[ ]|[=!]=|[=^]|[-=]>)(?:{_OPERAND}|-\d+)"
+    rf"(?:(?:[ ](?:[=!<>]=|[=<>+*/-]|[-=]>)[ ]|[=+^]|[-=]>){_OPERAND})*+"
+)
+_CLOCK = r"\d{1,2}+(?:[:.]\d\d){0,2}[ \u00a0\u202f]?(?:[ap]\.[ ]?m\.|[ap]m|[AP]M|[AP]\.M\.)(?!\w)"
+_COUNTED = r"(?:No|Nos|Nr|Vol|Fig|Figs|Sec|Eq|pp)\.[ \u00a0]?\d+(?:[.,–-]\d+)*+"
+
+_SMALL = r"[\p{Ll}\p{Lo}\p{Lm}\p{Lt}\p{M}]*+"
+_NOT_PLAIN = rf"\p{{Lu}}\.\s\p{{Lu}}\.|\p{{Lu}}\p{{Ll}}{{1,3}}+\.\s?\d|pp\.\s?\d|\p{{L}}\w?\w?\s[=+*/<>:!^-]|{_COMMAND}"
+"""Words that others of the patterns begin with."""
+
 _JOINING = r"(?:(?!\p{Latin}|\p{Greek}|\p{Cyrillic})[\p{L}\p{M}])"
 
 # The order decides where two begin at the same place.
@@ -82,7 +103,8 @@ _STRUCTURED = regex.compile(
     rf"""
       # Plain words, which none of the others begins with, are stepped over at once.
       (?P<plain> (?<!\S)(?:
-          [("'“‘«]*+\p{{L}}[\p{{L}}\p{{M}}]*+(?:['’-][\p{{L}}\p{{M}}]++)*+[.,;:!?)"'”’»]{{0,4}}+(?:\s++|\Z)
+          (?!{_NOT_PLAIN})[("'“‘«]*+(?=\p{{L}})\p{{Lu}}*+{_SMALL}(?:['’-](?=\p{{L}})\p{{Lu}}*+{_SMALL})*+
+          [.,;:!?)"'”’»]{{0,4}}+(?:\s++|\Z)
       )++ )
     # A line of one sign, as in a form or a table of contents.
     | (?P<run> (?P<sign>[^\w\s\p{{C}}])(?P=sign){{4,}}+ )
@@ -104,6 +126,12 @@ _STRUCTURED = regex.compile(
       )
     | (?P<email> (?<![\w.+-])\w[\w.!\#$%&'*+/=?^{{|}}~-]{{0,63}}+@(?:[\w-]{{1,63}}+\.){{1,8}}+\w{{2,24}}+ )
     | (?P<email2> (?<![\w.+-])\w[\w.+-]{{0,63}}+@(?:[\w-]{{1,63}}\.){{1,8}}\w{{2,24}} )
+    | (?P<at> (?<![\w@.])\w[\w.+-]{{0,40}}@\w[\w-]*+(?![\w@]) )
+    | (?P<clock> (?<![\w.,:/-]){_CLOCK} )
+    | (?P<counted> (?<![\w.]){_COUNTED} )
+    | (?P<initials> (?<![\w.])\p{{Lu}}\.(?:[ ]\p{{Lu}}\.)++ | (?<![\w.])(?:e\.[ ]?g|i\.[ ]?e)\.(?!\w) )
+    | (?P<command> (?<![\w.-]){_COMMAND} )
+    | (?P<formula> (?<![\w.,/'’-]){_FORMULA}(?![\w(]) )
     | (?P<format>
           \{{\{{[^\n]{{0,200}}?\}}\}}+ | \{{%[^\n]{{0,200}}?%\}} | \{{\#[^\n]{{0,200}}?\#\}} | <%[^\n]{{0,200}}?%>
         | \{{\s*\w{{1,60}}\s*,\s*(?:plural|select|selectordinal|number|date|time|choice|spellout|ordinal|duration)\b
@@ -135,6 +163,8 @@ _STRUCTURED = regex.compile(
         | (?<![\w.])(?:(?<!->|::){_CALLED}\((?:\)|{_ARGUMENTS})|\w\(\w\));?+
         | (?<![\w.-])[A-Za-z]\w*+(?:::\w++)++
         | (?<![\w/.-])(?!w/o)\w(?:/\w)++(?![\w/])
+        | (?<![\w.-])(?:[A-Z]?[a-z]++(?:[A-Z]++[a-z]++)++(?:[A-Z]++|\d++)?+|[a-z]{{2,}}+[A-Z]{{1,3}}+)
+          (?![\w-]|['’]\p{{L}})
         | (?<![\w-])(?=\w*_\w)(?=\w*[A-Za-z])\w++(?:-\w++)*+
         | (?<![\w.-])(?:0x[0-9A-Fa-f]++|[0-9A-Fa-f]{{8}}-(?:[0-9A-Fa-f]{{4}}-){{3}}[0-9A-Fa-f]{{12}})(?!\w)
         | (?<![\w.,-])v\d++(?:\.\d++)*+(?:-[a-z]++(?:\.?\d++)?)?+(?!\w)
@@ -156,6 +186,8 @@ _STRUCTURED = regex.compile(
 # Text without any of these has none of the above, and is done with a hundred times faster.
 _HINT = regex.compile(
     r"""[^\p{L}\p{M}\s.,;:!?'"‘’“”()-] | \w\.\w | \w\( | :: | -- | (?<!\S)['’‘"“”](?!\S) | (?<!\S)-[A-Za-z]\s
+    | \p{Ll}\p{Lu} | (?<!\w)\p{Lu}\.\s\p{Lu}\.
+    | \b(?:git|npm|yarn|pip|conda|apt|brew|gem|cargo|docker|kubectl|sudo|import)\s
     | ([.,;:!?'"‘’“”()])\1{4} | (?<!\S)[:;]['’]?[-^o]?[)(DPpOo]""",
     regex.VERBOSE,
 )
@@ -164,7 +196,17 @@ _HINT = regex.compile(
 _STATEMENT = regex.compile(
     r"""(?=[^\n]{1,400}\Z)(?=.*(?:\w\((?!e?s\))|[ ][-+*/|&]?=[ ]|[=!<>]=|[=-]>|\+\+|--|&&|\|\||\)[ ]?\{\Z))
         .*(?:;|;[ ]?\}|\)[ ]?\{)\Z
+    | (?:if|while|for|switch)[ ]?\([^\n]{1,200}\)[ ]?(?:\{[^\n]{0,200}\}|[^\n]{1,200};|\{)?\Z
     | [{\[]\s?["'{][^\n]{1,400}[}\]][,;]?\Z(?<=["'][ ]?:[ ]?[^\n]{1,400})  # an object of JSON or alike""",
+    regex.VERBOSE,
+)
+# Likewise, whatever its words are.
+_LINE_OF_CODE = regex.compile(
+    r"""(?:(?:async[ ])?(?:def|class)[ ]\w{1,60}(?:\([^\n]{0,200}\))?(?:[ ]->[ ][^\n:]{1,80})?:\Z
+    | from[ ][\w.]{1,80}[ ]import[ ][\w., *]{1,120}\Z | \#include[ ]?[<"][\w./]{1,80}[>"]\Z
+    | SELECT[ ][^\n]{1,200}[ ]FROM[ ][^\n]{1,200}\Z
+    | \$[ ][a-z][\w.-]*+(?:[ ][^\n]{1,200})?\Z
+    )""",
     regex.VERBOSE,
 )
 _PROSE = regex.compile(r"(?:\b\p{Ll}{2,}+[ ]){3}\p{Ll}{2,}")
@@ -181,11 +223,17 @@ _URL_TAIL = ".,;:!?…'\"*_)]}\\"
 _PLURAL = regex.compile(r"(?<=[}\])\w])s(?!\w)")
 _KIND_OF: dict[str, Kind] = {kind: kind for kind in KINDS} | {
     "email2": "email",
+    "at": "email",
+    "clock": "identifier",
+    "counted": "identifier",
+    "initials": "identifier",
+    "command": "code",
+    "formula": "code",
     "run": "symbol",
     "lone": "symbol",
     "smiley": "emoji",
 }
-"""The groups of the pattern; four are not named as their kind."""
+"""The groups of the pattern; some are not named as their kind."""
 
 _DIGITS = regex.compile(r"\d+")
 
@@ -253,7 +301,7 @@ def number_runs(text: str) -> list[str]:
 def _structured(text: str) -> Iterator[tuple[int, int, Kind]]:
     if not _HINT.search(text):
         return
-    if _STATEMENT.match(text) and not _PROSE.search(_QUOTED.sub("", text)):
+    if _LINE_OF_CODE.match(text) or (_STATEMENT.match(text) and not _PROSE.search(_QUOTED.sub("", text))):
         yield 0, len(text), "code"
         return
     for match in _STRUCTURED.finditer(text):

@@ -141,7 +141,7 @@ def test_a_hypothesis_with_the_source_s_quotes_and_question_mark_comes_first():
     assert run('"So?" he said.', lambda text: ["So? he said.", '"SO?" HE SAID.'])[0].nth_text(0) == '"SO?" HE SAID.'
     assert run("Is he in?", lambda text: ["IS HE IN.", "HE IN?"])[0].nth_text(0) == "HE IN ?"
     outcome, shown = run("Is he in?", lambda text: "HE IS.")
-    assert (outcome.nth_text(0), outcome.warnings, len(shown)) == ("HE IS.", (), 1)
+    assert (outcome.nth_text(0), outcome.warnings, len(shown)) == ("HE IS?", (), 1)
 
 
 def test_a_translation_that_is_nothing_but_what_was_kept_is_none():
@@ -230,7 +230,7 @@ def test_a_caller_s_limit_of_tokens_is_no_fault():
         return "X"
 
     work = SegmentWork(Vocabulary(TOKENIZER, "en"), DecodingOptions(max_target_tokens=1), max_tokens=100)
-    work.add("the old man went out to see the river")
+    work.add("The old man went out to see the river")
     work.sequences()
     hypothesis = Hypothesis(TOKENIZER.encode("X", "fr").ids, "length")
     work.take([SequenceResult((hypothesis,), "length", SequenceTimings(0, 0, 0), 10, 1)])
@@ -288,7 +288,7 @@ def test_a_term_is_there_whatever_the_model_does():
 
 def test_a_term_s_translation_may_be_a_word_of_the_model_s_own_too():
     outcome, shown = run_with_terms("A web.", lambda text: text.replace("A", "la toile,"), {"web": "toile"})
-    assert outcome.nth_text(0) == "la toile, toile."
+    assert outcome.nth_text(0) == "La toile, toile."
     assert len(shown) == 1
 
 

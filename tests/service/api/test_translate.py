@@ -77,7 +77,7 @@ def test_what_has_nothing_to_translate_comes_back_as_it_is(client, text):
 
 
 def test_empty_strings_keep_their_place_in_a_list(client):
-    assert translated(client, ["", "a", "", " "]) == ["", "A", "", " "]
+    assert translated(client, ["", "Ab", "", " "]) == ["", "AB", "", " "]
 
 
 def test_without_languages_the_only_model_is_used(client):

@@ -1,0 +1,183 @@
+"""How a translation begins and ends: with the marks and the capital of its source.
+
+    shown = ending("Loading...")             # a model is shown "Loading."
+    finished("Loading...", [Piece("chargement.", 0, 11)], "fr")    # "Chargement..."
+
+Small models write three dots as five, or none, two exclamation marks as one, and forget the capital of a sentence that
+begins with a day of the week. None of this needs a model: what stands at the ends of the source stands there again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import regex
+
+from service.text.forms import Piece
+from service.text.kept import KeptSpan
+
+# Dashes and bullets before a space, dots that something was before.
+_BEGINNING = regex.compile(r"(?:[-–—―•·*]++\s++|(?:\.{2,}+|…++)\s*+)++(?=\S)")
+_WRITTEN_BEGINNING = regex.compile(r"(?:[-–—―•·*]++\s++|[.…]{2,}+\s*+|…\s*+|[.,]\s++)++")
+
+_CLOSERS = r"[\"'“”’»)\]\s]*+"
+_ENDING = regex.compile(rf"\s*+((?:[.!?…:;,‽]|(?<=\s)[—–-]+\Z|[—–]+\Z)*)({_CLOSERS})\Z")
+_LAST_MARK = regex.compile(rf"([ \u00a0\u202f]*+)([.!?…:;,‽—–]*)({_CLOSERS})\Z")
+_SENTENCE_MARK = regex.compile(r"[.!?…‽]+")
+# A full stop that is a part of its word: a.m., U.S., etc., J.
+_ABBREVIATION = regex.compile(
+    r"(?:\p{L}\.[\p{L}-]{0,3}|\betc|\b\p{L}|\b(?:Mr|Mrs|Dr|Jr|Sr|St|vs|Inc|Ltd|Co|Corp|apr|env|p|No))\Z"
+)
+
+_ENGLISH_ORDINAL = regex.compile(r"(?:st|nd|rd|th)(?!\p{L})")
+_OPENERS = r"[\"'“”‘’«»(\[¿¡\s]*+"
+_FIRST_LETTER = regex.compile(rf"({_OPENERS})(\p{{L}})([\p{{L}}\p{{M}}]*)")
+_UNCASED_OR_NOUNS = frozenset({"de", "lb"})
+"""Languages in which a word in the middle of a sentence may well have a capital."""
+
+_OTHER_SENTENCE_MARKS = regex.compile(
+    r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Arabic}\p{Devanagari}\p{Armenian}\p{Khmer}]"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """What stands at the ends of a segment.
+
+    Attributes:
+        beginning: Marks before its first word, with the space behind them.
+        end: Where its last marks begin.
+        marks: Those, without quotation marks and brackets.
+        shown: What a model is shown instead of them.
+    """
+
+    beginning: str
+    end: int
+    marks: str
+    shown: str
+
+
+def ends(text: str, spans: Sequence[KeptSpan] = ()) -> Ends:
+    """The marks at the ends of a segment that are in none of its kept spans."""
+    first = _BEGINNING.match(text)
+    beginning = first[0] if first and not any(span.start < first.end() for span in spans) else ""
+    last = _ENDING.search(text, len(beginning))
+    if last is None or not last[1] or any(last.start(1) < span.end for span in spans):
+        return Ends(beginning, len(text), "", "")
+    return Ends(beginning, last.start(1), last[1], _plain(last[1]))
+
+
+def _plain(marks: str) -> str:
+    """What a model has seen often: one mark."""
+    if len(marks) == 1 and marks != "…":
+        return marks if marks not in "—–-" else ""
+    return "?" if "?" in marks else "!" if "!" in marks else "." if set(marks) & set(".…") else marks[-1:]
+
+
+def finished(text: str, found: Ends, pieces: Sequence[Piece], language: str, names: frozenset[str]) -> list[Piece]:
+    """A translation with the marks and the capital of its source.
+
+    Args:
+        text: The source.
+        found: Its ends.
+        pieces: Of its translation, without white space at the ends.
+        language: Of the translation; of French the space before high marks is known.
+        names: Words that keep their capital.
+    """
+    result = list(pieces)
+    if not result or _OTHER_SENTENCE_MARKS.search("".join(piece.text for piece in result)):
+        return result
+    main = language.partition("-")[0].lower()
+    result = [*_with_ordinals(result, main)]
+    result = _with_ending(text, found, result, main)
+    if found.beginning:
+        result = _with_beginning(found.beginning, result)
+    return _with_capital(text, found, result, main, names)
+
+
+def _with_ordinals(pieces: Sequence[Piece], language: str) -> Iterator[Piece]:
+    """Numbers with the endings that English has, with those of French; a model copies *21st* as it stands."""
+    last: Piece | None = None
+    for piece in pieces:
+        match = _ENGLISH_ORDINAL.match(piece.text) if language == "fr" and piece.span is None else None
+        if match is not None and last is not None and last.span is not None and last.text[-1:].isdigit():
+            place = piece.start + match.end()
+            yield Piece("er" if last.text == "1" else "e", piece.start, place)
+            piece = replace(piece, text=piece.text[match.end() :], start=place)
+        if piece.text:
+            yield piece
+        last = piece
+
+
+def _with_beginning(beginning: str, pieces: list[Piece]) -> list[Piece]:
+    first = pieces[0]
+    if first.span is None and (match := _WRITTEN_BEGINNING.match(first.text)):
+        rest = first.text[match.end() :]
+        pieces = ([replace(first, text=rest, start=first.start + match.end())] if rest else []) + pieces[1:]
+    return [Piece(beginning, first.start, first.start), *pieces]
+
+
+def _with_ending(text: str, found: Ends, pieces: list[Piece], language: str) -> list[Piece]:
+    last = pieces[-1]
+    if last.span is not None:
+        is_whole = not found.marks or text[found.end + len(found.marks) :].strip()
+        return pieces if is_whole else [*pieces, Piece(_spaced(found.marks, language), last.end, last.end)]
+    match = _LAST_MARK.search(last.text)
+    assert match is not None  # it may be empty
+    written = match[2]
+    if written == found.marks or last.text[: match.start()].strip() == "" and len(pieces) == 1:
+        return pieces
+    if not found.marks:
+        # A mark of the model's own, where the source is no sentence; not what an abbreviation ends in.
+        source_end = text.rstrip("\"'“”’»)] \t")
+        if not _SENTENCE_MARK.fullmatch(written) or not source_end[-1:].isalnum() or _is_abbreviated(last.text, match):
+            return pieces
+    elif found.marks == "." and (_ABBREVIATION.search(text[: found.end]) or _is_abbreviated(last.text, match)):
+        return pieces
+    elif found.marks in (",", ";", ":") and not written and last.text[match.start() :]:
+        return pieces  # what follows a closing bracket or quotation mark
+    marks = _spaced(found.marks, language)
+    before = last.text[: match.start()]
+    result = pieces[:-1]
+    place = last.start + match.start()
+    if before:
+        result.append(replace(last, text=before, end=place))
+    if marks:
+        result.append(Piece(marks, place, place + len(match[1]) + len(written)))
+    if match[3]:
+        result.append(Piece(match[3], last.end - len(match[3]), last.end))
+    return result
+
+
+def _is_abbreviated(text: str, match: regex.Match[str]) -> bool:
+    return match[2] == "." and _ABBREVIATION.search(text[: match.start()]) is not None
+
+
+def _spaced(marks: str, language: str) -> str:
+    return " " + marks if language == "fr" and marks[:1] in ("!", "?", ":", ";", "—", "–", "‽") else marks
+
+
+def _with_capital(text: str, found: Ends, pieces: list[Piece], language: str, names: frozenset[str]) -> list[Piece]:
+    source = _FIRST_LETTER.match(text, len(found.beginning))
+    index = 1 if found.beginning and len(pieces) > 1 else 0
+    first = pieces[index]
+    written = _FIRST_LETTER.match(first.text) if first.span is None else None
+    if source is None or written is None:
+        return pieces
+    place, char, rest = written.end(1), written[2], written[3]
+    if source[2].isupper():
+        if not char.islower() or any(letter.isupper() for letter in rest):
+            return pieces
+        wanted = char.upper()
+    else:
+        has_capitals_inside = any(letter.isupper() for letter in source[3] + rest)
+        word = char + rest
+        if not source[2].islower() or has_capitals_inside or not char.isupper():
+            return pieces
+        if language in _UNCASED_OR_NOUNS or word in names or (word in text and len(word) > 1):
+            return pieces
+        wanted = char.lower()
+    if len(wanted) == 1:
+        pieces[index] = replace(first, text=first.text[:place] + wanted + first.text[place + 1 :])
+    return pieces

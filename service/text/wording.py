@@ -1,0 +1,83 @@
+"""Spellings that small models have hardly seen, shown to them as they know them.
+
+    changes("I cant swim on the 4th of July", "en")    # ((3, 3, "'"), ...)
+
+Only what a model is shown changes, each change with its place, so that every token still knows where in the caller's
+text it comes from. Nothing here changes what a text says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import regex
+
+from service.text.kept import KeptSpan
+
+Change = tuple[int, int, str]
+"""`[start, end)` of the text, and what is shown instead; an empty stretch is an insertion."""
+
+# Each with the place of its apostrophe, from its end. Left out is what is a word too: its, were, ill, well, shed, hell,
+# id, wed, cant as a noun; *wont* and *cant* are rare as such, and only behind *the*, *a* or *is* left alone.
+_CONTRACTIONS: dict[str, int] = {
+    **dict.fromkeys(
+        "cant dont wont isnt arent wasnt werent didnt doesnt hasnt havent hadnt couldnt shouldnt wouldnt mustnt aint "
+        "neednt shant".split(),
+        1,
+    ),
+    **dict.fromkeys("im".split(), 1),
+    **dict.fromkeys("ive youve weve theyve couldve shouldve wouldve mustve youre theyre youll theyll".split(), 2),
+    **dict.fromkeys("thats whats theres heres wheres hes shes lets whos".split(), 1),
+    **dict.fromkeys("youd theyd".split(), 1),
+}
+_AMBIGUOUS = regex.compile(r"(?i:\b(?:the|a|an|his|her|their|our|my|of|are|is|was|were|as)\s)\Z")
+_LETS = regex.compile(
+    r"(?i)\s(?:go|see|do|be|have|get|eat|play|start|take|talk|try|not|make|move|say|meet|hope|just)\b"
+)
+_CONTRACTION = regex.compile(
+    r"(?<![\p{L}\p{N}'’_@#./-])(?:"
+    + "|".join(sorted(_CONTRACTIONS, key=len, reverse=True))
+    + r")(?![\p{L}\p{N}'’_@./-]*[\p{L}\p{N}_@])",
+    regex.IGNORECASE,
+)
+_MONTHS = (
+    "January|February|March|April|May|June|July|August|September|October|November|December"
+    "|Jan\\.?|Feb\\.?|Mar\\.?|Apr\\.?|Aug\\.?|Sept?\\.?|Oct\\.?|Nov\\.?|Dec\\.?"
+)
+_DAY = regex.compile(rf"(?<!\d[.,]|\d)\d{{1,2}}(st|nd|rd|th)( of)? (?:{_MONTHS})(?!\p{{L}})")
+
+
+def changes(text: str, spans: Sequence[KeptSpan], language: str) -> tuple[Change, ...]:
+    """What to show differently of a text, in order, outside its kept spans.
+
+    Args:
+        text: A segment.
+        spans: Its kept spans.
+        language: Code of its language.
+    """
+    if language.partition("-")[0].lower() != "en":
+        return ()
+    found = [
+        change
+        for change in _english(text)
+        if not any(span.start < change[1] and change[0] < span.end for span in spans)
+    ]
+    return tuple(sorted(found))
+
+
+def _english(text: str) -> Iterator[Change]:
+    for match in _CONTRACTION.finditer(text):
+        word = match[0].lower()
+        if word in ("wont", "cant") and _AMBIGUOUS.search(text, 0, match.start()):
+            continue
+        if word == "lets" and (match.start() > 0 and text[: match.start()].rstrip()[-1:] not in ".!?,;:\"'“‘"):
+            continue
+        if word == "lets" and not _LETS.match(text, match.end()):
+            continue
+        if word == "im" and match[0] == "IM":
+            continue  # a message
+        place = match.end() - _CONTRACTIONS[word]
+        yield place, place, "'"
+    for match in _DAY.finditer(text):
+        if match[2]:
+            yield match.start(1), match.end(2), ""

@@ -1,0 +1,98 @@
+"""What newcomers found wrong with the text, each a class of its own, on the running server with the bundled model."""
+
+import re
+
+import pytest
+
+
+def translate(server, text, format="text", source="en", target="fr", **body):
+    body = {"text": text, "format": format, "source": source, "target": target} | body
+    status, answer = server.get("/v1/translate", body)
+    assert status == 200, answer
+    items = answer["translations"]
+    return items if isinstance(text, list) else items[0]
+
+
+def texts(server, sources, **body):
+    return [item["text"] for item in translate(server, list(sources), **body)]
+
+
+def test_marks_at_the_ends_come_out_as_they_went_in(bundled_server):
+    words = ["Please wait", "The door is open", "He came home", "I do not know", "Really", "Stop that"]
+    marks = ["...", "…", "....", "!!!", "?!", "!", "?", ":", ".", "", "!?", "??"]
+    sources = [word + mark for word in words for mark in marks]
+    for source, target in zip(sources, texts(bundled_server, sources, decoding={"beam_size": 1}), strict=True):
+        found = re.search(r"[.…!?:]*\Z", target)[0]
+        assert found == re.search(r"[.…!?:]*\Z", source)[0], (source, target)
+
+
+def test_dots_inside_a_sentence_stay_as_they_are(bundled_server):
+    sources = [
+        "I was thinking... maybe we should go.",
+        "She said… nothing.",
+        "Well ... it is late, and the dog is tired.",
+        "What?! you do not know him!!! oh no.",
+    ]
+    for source, target in zip(sources, texts(bundled_server, sources), strict=True):
+        assert re.findall(r"\.{2,}|…|[!?]{2,}", source) == re.findall(r"\.{2,}|…|[!?]{2,}", target), target
+
+
+def test_a_capital_at_the_start_is_one_in_the_target(bundled_server):
+    days = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
+    sources = [f"{day} is my favourite day." for day in days] + ["January is cold.", "English is easy."]
+    assert all(target[0].isupper() for target in texts(bundled_server, sources))
+    assert all(target[0].islower() for target in texts(bundled_server, ["the red house", "my old dog", "we are late"]))
+
+
+KEPT = {
+    "See you at {}.": ["5pm", "5 p.m", "10:30 am", "11:15 PM"],
+    "We met on {}.": ["2024-05-17", "17/05/2024", "17.05.2024"],
+    "It costs {} today.": ["$1,234.56", "5,99 €", "20%", "£5", "1 234 567"],
+    "Install {} now.": ["v1.2.3", "3.11.7-rc1", "camelCase", "foo_bar", "--flag", "std::vector<int>", "H2O"],
+    "Call {} please.": ["+33 1 23 45 67 89", "(555) 010-4477", "a@b", "obj.method()"],
+    "Use {} here.": ["a -> b", "x = y + 1", "mc^2", "C:\\path", "git commit", "pip install foo"],
+    "Read {} again.": ["No. 5", "pages 10-20", "#12", "1/2"],
+    "It weighs {}.": ["5kg", "2.5 kg", "10°C", "3 GB"],
+}
+
+
+def test_numbers_times_and_identifiers_are_there_once(bundled_server):
+    pairs = [(frame.format(part), part) for frame, parts in KEPT.items() for part in parts]
+    found = texts(bundled_server, [source for source, _ in pairs], decoding={"beam_size": 2})
+    for (source, part), target in zip(pairs, found, strict=True):
+        assert target.count(part.removeprefix("pages ")) == 1, (source, target)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["A. B. C.", "if (a < b) { return c; }", "git commit", "def f(x):", "x = y + 1", "(x) => x + 1", "$ ls -la /tmp"],
+)
+def test_a_line_of_code_is_left_alone(bundled_server, line):
+    assert translate(bundled_server, line)["text"] == line
+
+
+def test_numbers_with_endings_do_not_run_into_words(bundled_server):
+    sources = [
+        "She came 1st for her school.",
+        "He was born on the 4th of July.",
+        "See you on May 5th.",
+        "In the 21st century, everything changes.",
+        "She lives on the 2nd floor.",
+        "This is the 3rd time, not the 22nd.",
+        "The 11th of March was cold.",
+    ]
+    for source, target in zip(sources, texts(bundled_server, sources), strict=True):
+        glued = re.findall(r"\d([^\W\d]+)", target)
+        assert set(glued) <= {"er", "re", "e", "h"}, (source, target)
+        assert re.findall(r"\d+", target) == re.findall(r"\d+", source), target
+
+
+def test_missing_apostrophes_do_not_turn_the_meaning_round(bundled_server):
+    for wrong, right in {
+        "I cant swim.": "I can't swim.",
+        "We dont know him.": "We don't know him.",
+        "He wont come.": "He won't come.",
+        "It isnt cold.": "It isn't cold.",
+    }.items():
+        one, other = texts(bundled_server, [wrong, right])
+        assert one == other and re.search(r"\b(?:ne|n'|pas)\b", one), (one, other)

@@ -1,0 +1,98 @@
+import pytest
+
+from service.text.ends import ends, finished
+from service.text.forms import Piece
+from service.text.kept import KeptSpan
+
+
+def finish(source, target, language="fr", names=()):
+    pieces = finished(source, ends(source), [Piece(target, 0, len(target))], language, frozenset(names))
+    return "".join(piece.text for piece in pieces)
+
+
+@pytest.mark.parametrize(
+    ("source", "shown"),
+    [
+        ("Loading...", "."),
+        ("Loading…", "."),
+        ("Wait....", "."),
+        ("No way!!!", "!"),
+        ("What?!", "?"),
+        ("It is.", "."),
+        ("Name:", ":"),
+        ("Nothing", ""),
+        ("“Wait...”", "."),
+        ("I was —", ""),
+    ],
+)
+def test_the_model_is_shown_one_mark(source, shown):
+    assert ends(source).shown == shown
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "expected"),
+    [
+        ("Loading...", "Chargement.....", "Chargement..."),
+        ("Loading…", "Chargement.", "Chargement…"),
+        ("No way!!!", "Pas question !", "Pas question !!!"),
+        ("What?!", "Quoi ?", "Quoi ?!"),
+        ("Really?", "Vraiment.", "Vraiment ?"),
+        ("Name:", "Nom", "Nom :"),
+        ("Loading", "Chargement.", "Chargement"),
+        ("Loading.", "Chargement", "Chargement."),
+        ('"Wait..."', '"Attends."', '"Attends..."'),
+        ("(Really?)", "(Vraiment)", "(Vraiment ?)"),
+        ("Tea, milk, etc.", "Thé, lait, etc.", "Thé, lait, etc."),
+        ("tea and so on", "thé, etc.", "thé, etc."),
+        ("in the U.S.", "aux États-Unis", "aux États-Unis"),
+        ("Wait...", "等等。", "等等。"),
+        ("... and then", "... et puis", "... et puis"),
+        ("… and then", ".. et puis", "… et puis"),
+        ("— Hello.", "Bonjour.", "— Bonjour."),
+    ],
+)
+def test_marks_come_out_as_they_went_in(source, target, expected):
+    assert finish(source, target) == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "expected"),
+    [
+        ("Thursday is good.", "jeudi est bon.", "Jeudi est bon."),
+        ("thursday is good.", "Jeudi est bon.", "jeudi est bon."),
+        ('"Thursday," he said.', '"jeudi", dit-il.', '"Jeudi", dit-il.'),
+        ("iPhone sales", "Ventes", "Ventes"),
+        ("paris is big", "Paris est grand", "Paris est grand"),
+        ("the UN", "ONU", "ONU"),
+        ("3 men came", "3 hommes", "3 hommes"),
+        ("Élan.", "élan.", "Élan."),
+    ],
+)
+def test_a_translation_begins_with_a_capital_where_its_source_does(source, target, expected):
+    assert finish(source, target, names=["Paris"]) == expected
+
+
+def test_nouns_keep_their_capital_where_a_language_writes_them_so():
+    assert finish("house", "Haus", "de") == "Haus"
+
+
+def test_only_french_has_a_space_before_high_marks():
+    assert finish("¿Qué?", "What", "en") == "What?"
+
+
+def test_marks_inside_what_is_kept_are_no_ends():
+    text = "See a..."
+    assert ends(text, [KeptSpan(4, 8, "a...", "code")]).marks == ""
+
+
+def test_a_mark_is_put_behind_what_is_kept():
+    span = KeptSpan(4, 10, "{name}", "format")
+    pieces = [Piece("Voir ", 0, 5), Piece("{name}", 5, 6, span)]
+    result = finished("See {name}?", ends("See {name}?", [span]), pieces, "fr", frozenset())
+    assert "".join(piece.text for piece in result) == "Voir {name} ?"
+
+
+def test_the_pieces_of_a_finished_translation_keep_their_places():
+    source, target = "Thursday...", "jeudi....."
+    pieces = finished(source, ends(source), [Piece(target, 0, len(target))], "fr", frozenset())
+    assert [(piece.text, piece.start, piece.end) for piece in pieces] == [("Jeudi", 0, 5), ("...", 5, 10)]

@@ -1,0 +1,49 @@
+import pytest
+
+from service.text.forms import make_form
+from service.text.kept import kept_spans
+from service.text.wording import changes
+
+
+def shown(text, language="en"):
+    spans = kept_spans(text)
+    return make_form(text, spans, [], ("7",), changes=changes(text, spans, language)).text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("I cant swim.", "I can't swim."),
+        ("Dont go, they wont come", "Don't go, they won't come"),
+        ("im here, youre there, ive seen it", "i'm here, you're there, i've seen it"),
+        ("Lets go. Thats it.", "Let's go. That's it."),
+        ("We cant", "We can't"),
+        # What may be meant as it stands.
+        ("He lets go of it. Its well, we were ill.", "He lets go of it. Its well, we were ill."),
+        ("as was his wont, the cant of thieves", "as was his wont, the cant of thieves"),
+        ("an IM; dont@x.org, #dont, /im/", "an IM; dont@x.org, #dont, /im/"),
+        ("I can't swim.", "I can't swim."),
+        ("born on the 4th of July", "born on the 4 July"),
+        ("the 4th of the row", "the 4th of the row"),
+    ],
+)
+def test_what_english_is_shown_as(text, expected):
+    assert shown(text) == expected
+
+
+def test_other_languages_are_left_alone():
+    assert shown("wont dont", "nl") == "wont dont"
+
+
+def test_every_character_knows_where_it_comes_from():
+    text = "I cant swim on the 4th of July with {name}."
+    spans = kept_spans(text)
+    hidden = [span for span in spans if not span.is_soft]
+    form = make_form(text, spans, hidden, ("7",), changes=changes(text, spans, "en"))
+    assert form.text == "I can't swim on the 4 July with 7."
+    for word in ("swim", "July", "with"):
+        start = form.text.index(word)
+        assert text[slice(*form.source_span(start, start + len(word)))] == word
+    place = form.text.index("'")
+    assert form.source_span(place, place + 1) == (5, 5)
+    assert form.source_span(2, 7) == (2, 6)
