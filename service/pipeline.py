@@ -29,7 +29,7 @@ import regex
 from model.decoding import DecodingOptions, Hypothesis
 from model.tokenizer import Encoding, TextTokenizer
 from service.engine.request import SequenceRequest, SequenceResult
-from service.text.ends import Ends, ends, finished
+from service.text.ends import Ends, certain, ends, finished
 from service.text.forms import DIGITS, MASKS, Form, Piece, make_form
 from service.text.guards import MINOR_FAULTS, Fault, faults
 from service.text.kept import KeptSpan, kept_spans, number_runs
@@ -316,7 +316,17 @@ class SegmentWork:
         node = self._open[place]
         is_whole = self._roots[self._owner[id(node)]] is node
         keeps_nothing = not node.spans and not number_runs(node.text)
-        return is_whole and len(node.tries) == 1 and keeps_nothing and not node.tries[-1].form.is_capitals
+        is_plain = not node.tries[-1].form.is_capitals and not self._ends(node).beginning
+        return is_whole and len(node.tries) == 1 and keeps_nothing and is_plain
+
+    def preview(self, place: int, written: str) -> str:
+        """What is certain of the translation of a sequence that `shows_plainly`, by what the model has written so far.
+
+        Its marks at the end wait, for they may have to be those of the source, and so does a first word that may get
+        another beginning.
+        """
+        node = self._open[place]
+        return certain(node.text, self._ends(node), written, self._vocabulary.target_language)
 
     def show(self, place: int, token_ids: Sequence[int]) -> None:
         """Says that somebody has read what the model has written so far for a sequence that `shows_plainly`.
@@ -481,8 +491,9 @@ class SegmentWork:
         """A hypothesis without kept spans, taken as it is."""
         written = self._vocabulary.tokenizer.decode(hypothesis.tokens_without_eos)
         pieces = _stripped([Piece(written, 0, len(written))] if written else [])
+        pieces = self._finished(node, pieces, hypothesis)
         text = "".join(piece.text for piece in pieces)
-        return _Candidate(text, tuple(pieces), hypothesis, self._faults(node, form, pieces, text, hypothesis))
+        return _Candidate(text, tuple(pieces), hypothesis, self._faults(node, form, pieces, written, text, hypothesis))
 
     def _try_other_form(self, node: _Node) -> bool:
         hard = [span for span in node.spans if not span.is_soft]
@@ -606,6 +617,11 @@ class SegmentWork:
             node.ends = ends(node.text, node.spans)
         return node.ends
 
+    def _finished(self, node: _Node, pieces: list[Piece], hypothesis: Hypothesis) -> list[Piece]:
+        is_cut = hypothesis.finish_reason == "length"
+        language = self._vocabulary.target_language
+        return finished(node.text, self._ends(node), pieces, language, is_cut=is_cut)
+
     def _changes(self, node: _Node) -> Sequence[Change]:
         """What the model is shown otherwise than it stands there."""
         found = self._ends(node)
@@ -625,8 +641,7 @@ class SegmentWork:
         if pieces and pieces[0].span and pieces[0].span.kind == "term" and _begins_with_capital(node.text):
             pieces[0] = replace(pieces[0], text=pieces[0].text[0].upper() + pieces[0].text[1:])
         said = " ".join(piece.text for piece in pieces if piece.span is None)
-        if hypothesis.finish_reason != "length":
-            pieces = finished(node.text, self._ends(node), pieces, self._vocabulary.target_language, frozenset())
+        pieces = self._finished(node, pieces, hypothesis)
         text = "".join(piece.text for piece in pieces)
         if not text or not _keeps(node.root or node, node.text, text):
             return None

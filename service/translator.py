@@ -358,22 +358,19 @@ class _Plan:
 
 @dataclass(slots=True)
 class _Told:
-    """What was told of a segment; without white space at the ends, for its translation has none there.
+    """What was told of a segment.
 
     Attributes:
+        written: What the model wrote.
         text: All of it.
     """
 
+    written: str = ""
     text: str = ""
-    _held_back: str = ""
 
-    def push(self, written: str) -> str:
-        """Takes what was written since; returns what can be told of it."""
-        waiting = self._held_back + written
-        delta = waiting.rstrip()
-        self._held_back = waiting[len(delta) :]
-        if not self.text:
-            delta = delta.lstrip()
+    def go_on(self, text: str) -> str:
+        """Takes all that can be told by now; returns what is new in it."""
+        delta = text[len(self.text) :]
         self.text += delta
         return delta
 
@@ -668,7 +665,9 @@ class Translator:
                         text = "".join(decoder.push(token_id) for token_id in event.token_ids)
                         work.show(event.sequence_index, event.token_ids)
                         owner = owners[event.sequence_index]
-                        delta = told_of[owner].push(text)
+                        here = told_of[owner]
+                        here.written += text
+                        delta = here.go_on(work.preview(event.sequence_index, here.written))
                         if delta:
                             yield TextDelta(*plan.places[owner], delta, told_of[owner].text)
             for index in itertools.chain.from_iterable(work.sharing(owner) for owner in dict.fromkeys(owners)):

@@ -24,6 +24,7 @@ _WRITTEN_BEGINNING = regex.compile(r"(?:[-–—―•·*]++\s++|[.…]{2,}+\s*+
 _CLOSERS = r"[\"'“”’»)\]\s]*+"
 _ENDING = regex.compile(rf"\s*+((?:[.!?…:;,‽]|(?<=\s)[—–-]+\Z|[—–]+\Z)*)({_CLOSERS})\Z")
 _LAST_MARK = regex.compile(rf"([ \u00a0\u202f]*+)([.!?…:;,‽—–]*)({_CLOSERS})\Z")
+_UNSURE = regex.compile(r"[\s.!?…:;,‽—–\"'“”’»)\]]++\Z")
 _SENTENCE_MARK = regex.compile(r"[.!?…‽]+")
 # A full stop that is a part of its word: a.m., U.S., etc., J.
 _ABBREVIATION = regex.compile(
@@ -75,7 +76,23 @@ def _plain(marks: str) -> str:
     return "?" if "?" in marks else "!" if "!" in marks else "." if set(marks) & set(".…") else marks[-1:]
 
 
-def finished(text: str, found: Ends, pieces: Sequence[Piece], language: str, names: frozenset[str]) -> list[Piece]:
+def certain(text: str, found: Ends, written: str, language: str) -> str:
+    """How the translation begins, whatever follows, of a segment without marks at its beginning.
+
+    Args:
+        text: The source.
+        found: Its ends.
+        written: What the model has written of the translation.
+        language: Of the translation.
+    """
+    written = written.lstrip()
+    sure = _UNSURE.sub("", written)
+    if not sure or len(sure) == len(written) and not regex.search(r"\s", sure):
+        return ""  # the first word may go on
+    return "".join(piece.text for piece in finished(text, found, [Piece(sure, 0, len(sure))], language, is_cut=True))
+
+
+def finished(text: str, found: Ends, pieces: Sequence[Piece], language: str, *, is_cut: bool = False) -> list[Piece]:
     """A translation with the marks and the capital of its source.
 
     Args:
@@ -83,17 +100,18 @@ def finished(text: str, found: Ends, pieces: Sequence[Piece], language: str, nam
         found: Its ends.
         pieces: Of its translation, without white space at the ends.
         language: Of the translation; of French the space before high marks is known.
-        names: Words that keep their capital.
+        is_cut: Whether the translation does not end yet.
     """
     result = list(pieces)
     if not result or _OTHER_SENTENCE_MARKS.search("".join(piece.text for piece in result)):
         return result
     main = language.partition("-")[0].lower()
     result = [*_with_ordinals(result, main)]
-    result = _with_ending(text, found, result, main)
+    if not is_cut:
+        result = _with_ending(text, found, result, main)
     if found.beginning:
         result = _with_beginning(found.beginning, result)
-    return _with_capital(text, found, result, main, names)
+    return _with_capital(text, found, result, main)
 
 
 def _with_ordinals(pieces: Sequence[Piece], language: str) -> Iterator[Piece]:
@@ -158,7 +176,7 @@ def _spaced(marks: str, language: str) -> str:
     return " " + marks if language == "fr" and marks[:1] in ("!", "?", ":", ";", "—", "–", "‽") else marks
 
 
-def _with_capital(text: str, found: Ends, pieces: list[Piece], language: str, names: frozenset[str]) -> list[Piece]:
+def _with_capital(text: str, found: Ends, pieces: list[Piece], language: str) -> list[Piece]:
     source = _FIRST_LETTER.match(text, len(found.beginning))
     index = 1 if found.beginning and len(pieces) > 1 else 0
     first = pieces[index]
@@ -175,7 +193,7 @@ def _with_capital(text: str, found: Ends, pieces: list[Piece], language: str, na
         word = char + rest
         if not source[2].islower() or has_capitals_inside or not char.isupper():
             return pieces
-        if language in _UNCASED_OR_NOUNS or word in names or (word in text and len(word) > 1):
+        if language in _UNCASED_OR_NOUNS or (word in text and len(word) > 1):
             return pieces
         wanted = char.lower()
     if len(wanted) == 1:

@@ -545,12 +545,15 @@ def test_a_stream_s_parts_are_those_of_its_segments(client):
 
 def test_an_error_within_a_stream_is_its_last_event(client, engine):
     async def broken(request):
+        num_events = 0
         async for event in type(engine).stream(engine, request):
             yield event
-            raise SequenceFailed(0, "NaN")
+            num_events += 1
+            if num_events == 6:  # one word, and a bit of the next, is told by then
+                raise SequenceFailed(0, "NaN")
 
     engine.stream = broken
-    events = events_of(post(client, text="One.", stream=True))
+    events = events_of(post(client, text="One two three.", stream=True))
     assert [name for name, _ in events] == ["token", "error"]
     assert events[-1][1]["type"] == "urn:gossamer:problem:model-failed"
     assert 'gossamer_requests_total{outcome="error",route="/v1/translate"} 1.0' in client.get("/metrics").text

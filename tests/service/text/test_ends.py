@@ -1,12 +1,12 @@
 import pytest
 
-from service.text.ends import ends, finished
+from service.text.ends import certain, ends, finished
 from service.text.forms import Piece
 from service.text.kept import KeptSpan
 
 
-def finish(source, target, language="fr", names=()):
-    pieces = finished(source, ends(source), [Piece(target, 0, len(target))], language, frozenset(names))
+def finish(source, target, language="fr"):
+    pieces = finished(source, ends(source), [Piece(target, 0, len(target))], language)
     return "".join(piece.text for piece in pieces)
 
 
@@ -62,14 +62,14 @@ def test_marks_come_out_as_they_went_in(source, target, expected):
         ("thursday is good.", "Jeudi est bon.", "jeudi est bon."),
         ('"Thursday," he said.', '"jeudi", dit-il.', '"Jeudi", dit-il.'),
         ("iPhone sales", "Ventes", "Ventes"),
-        ("paris is big", "Paris est grand", "Paris est grand"),
+        ("our Paris", "Paris à nous", "Paris à nous"),
         ("the UN", "ONU", "ONU"),
         ("3 men came", "3 hommes", "3 hommes"),
         ("Élan.", "élan.", "Élan."),
     ],
 )
 def test_a_translation_begins_with_a_capital_where_its_source_does(source, target, expected):
-    assert finish(source, target, names=["Paris"]) == expected
+    assert finish(source, target) == expected
 
 
 def test_nouns_keep_their_capital_where_a_language_writes_them_so():
@@ -88,11 +88,32 @@ def test_marks_inside_what_is_kept_are_no_ends():
 def test_a_mark_is_put_behind_what_is_kept():
     span = KeptSpan(4, 10, "{name}", "format")
     pieces = [Piece("Voir ", 0, 5), Piece("{name}", 5, 6, span)]
-    result = finished("See {name}?", ends("See {name}?", [span]), pieces, "fr", frozenset())
+    result = finished("See {name}?", ends("See {name}?", [span]), pieces, "fr")
     assert "".join(piece.text for piece in result) == "Voir {name} ?"
 
 
 def test_the_pieces_of_a_finished_translation_keep_their_places():
     source, target = "Thursday...", "jeudi....."
-    pieces = finished(source, ends(source), [Piece(target, 0, len(target))], "fr", frozenset())
+    pieces = finished(source, ends(source), [Piece(target, 0, len(target))], "fr")
     assert [(piece.text, piece.start, piece.end) for piece in pieces] == [("Jeudi", 0, 5), ("...", 5, 10)]
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("Thursday...", "jeudi....."),
+        ("He said: stop!", "il a dit : « arrête » !"),
+        ("the red house", "La maison rouge."),
+        ("Wait", "Attendez , dit-il..."),
+        ("The US", "les É.-U."),
+    ],
+)
+def test_what_is_certain_of_a_translation_is_how_it_begins(source, target):
+    found = ends(source)
+    told = ""
+    for length in range(1, len(target) + 1):
+        certainly = certain(source, found, target[:length], "fr")
+        assert certainly.startswith(told)
+        told = certainly
+    assert told and finish(source, target).startswith(told)
+    assert certain(source, found, target[:2], "fr") == ""
