@@ -61,7 +61,8 @@ define install
 	@{ $(BIN)/python -m pip install -c $(LOCK) -e '$(1)' 2>&1; echo $$? >$(VENV)/pip.status; } | tee $(VENV)/pip.log | \
 	while read -r word name rest; do case $$word in \
 		Collecting) echo "  fetching $$name";; \
-		Building|Installing) echo "  $$word $$name $$rest" | cut -c 1-100;; \
+		Building) echo "  building $$name $$rest";; \
+		Installing) echo "  installing $$(($$(echo "$$rest" | tr -cd , | wc -c) + 1)) packages";; \
 	esac; done; \
 	if [ "$$(cat $(VENV)/pip.status)" != 0 ]; then cat $(VENV)/pip.log >&2; exit 1; fi
 	@echo "Installed."

@@ -251,6 +251,10 @@ _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 _RETRY_AFTER_SECONDS = 1
 
 
+_LARGEST_EXACT = 2**53
+"""From here on a float is no certain integer any more."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """What is wrong with one field.
@@ -380,6 +384,8 @@ def _given(value: object) -> object:
         return f"a list of {len(value)}"
     if isinstance(value, dict):
         return f"an object with {len(value)} field{'' if len(value) == 1 else 's'}"
+    if isinstance(value, float) and value.is_integer() and abs(value) < _LARGEST_EXACT:
+        return int(value)  # fields for numbers make 1.0 of the 1 that was given
     return value if value is None or isinstance(value, bool | int | float) else type(value).__name__
 
 

@@ -23,7 +23,7 @@ from service.api.errors import InspectionTooLarge, InvalidField, NotAcceptable, 
 from service.api.requests import JsonRoute, while_connected
 from service.api.responses import JsonResponse
 from service.engine.interface import ModelInfo
-from service.inspection.errors import TooLarge
+from service.inspection.errors import InvalidInspection, TooLarge
 from service.inspection.inspector import StationWish
 from service.inspection.maps import MEDIA_TYPES, Format
 from service.inspection.pairs import Ask, Found
@@ -207,7 +207,10 @@ def _recipe(body: schemas.AlignmentRequest, ask: Ask, services: Services) -> dic
             layers="all" if body.layer is None else body.layer,
             heads="all" if body.heads is None else body.heads,
         ).options(None)
-        chosen = options.selection(facts.config)
+        try:
+            chosen = options.selection(facts.config)
+        except InvalidInspection as error:
+            raise error if error.field != "layers" else InvalidField("layer", error.given, error.allowed) from error
         recipe["heads"] = [(layer, head) for layer in chosen.layers["cross"] for head in chosen.heads]
     changes = {"method": body.method, "threshold": body.threshold}
     return recipe | {name: value for name, value in changes.items() if value is not None}
@@ -348,6 +351,9 @@ async def _ask(body: schemas.TextRequest, request: Request, services: Services) 
         model = services.translator.find_model(model=body.model, source=body.source, target=body.target)
     options, hypothesis = DecodingOptions(), 0
     if isinstance(body, schemas.PairRequest):
+        forced = next((name for name in ("target_text", "target_ids") if name in given), None)
+        if body.hypothesis and forced:
+            raise InvalidField("hypothesis", body.hypothesis, f"0 with {forced}, for which nothing is searched")
         options, hypothesis = _search(body, model, services), body.hypothesis
     return Ask(
         text=body.text,

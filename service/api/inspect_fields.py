@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from model.selection import KINDS, Kind
@@ -95,9 +95,17 @@ Decimals = Annotated[int | None, number(0, 9, integer=True)]
 
 
 class Strict(BaseModel):
-    """Nothing is converted, and nothing unknown is let through."""
+    """Nothing is converted, and nothing unknown is let through. An optional field that is null was left out."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, populate_by_name=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _leave_out_null(cls, given: object) -> object:
+        if not isinstance(given, dict) or None not in given.values():
+            return given
+        optional = {field.alias or name for name, field in cls.model_fields.items() if not field.is_required()}
+        return {name: value for name, value in given.items() if value is not None or name not in optional}
 
 
 class MapFields(Strict):

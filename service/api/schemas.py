@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from model.decoding import MAX_BEAM_SIZE
-from service.api.inspect_fields import MapFields
+from service.api.inspect_fields import MapFields, Strict
 
 Format = Literal["text", "html", "xml"]
 ReturnPart = Literal["segments", "scores", "tokens", "alignment"]
@@ -48,13 +48,7 @@ def _field_error(at: str, given: object, allowed: str) -> PydanticCustomError:
     return PydanticCustomError("field", "not allowed", {"at": at, "given": given, "allowed": allowed})
 
 
-class _Strict(BaseModel):
-    """Nothing is converted, and nothing unknown is let through."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, populate_by_name=False)
-
-
-class Decoding(_Strict):
+class Decoding(Strict):
     """How translations are searched. What is left out, or null, has its default."""
 
     beam_size: int | None = Field(
@@ -96,7 +90,7 @@ class Decoding(_Strict):
         return self.model_dump(exclude_none=True)
 
 
-class TranslateRequest(_Strict):
+class TranslateRequest(Strict):
     """What `POST /v1/translate` takes."""
 
     text: Annotated[
@@ -266,7 +260,7 @@ class Detection(DetectedLanguage):
     )
 
 
-class DetectRequest(_Strict):
+class DetectRequest(Strict):
     """What `POST /v1/detect` takes."""
 
     text: Annotated[str | list[str], BeforeValidator(_check_text), Field(description="A text, or a list of texts.")]

@@ -225,6 +225,7 @@ class PairFinder:
     def of_translation(self, ask: Ask, text: TextTranslation) -> Found:
         """What was translated already, ready to be looked into."""
         facts = self._inspection.facts(ask.model.name)
+        _check_rank(ask.hypothesis, text.num_candidates)
         pairs = tuple(self._pairs(ask, facts, text))
         return Found(ask, facts, text.nth_text(ask.hypothesis), pairs)
 
@@ -289,8 +290,8 @@ class PairFinder:
         result = await self._engine.submit(request)
         result.raise_if_failed()
         hypotheses = result.sequences[0].hypotheses
-        rank = min(ask.hypothesis, len(hypotheses) - 1)
-        return hypotheses[rank], rank
+        _check_rank(ask.hypothesis, len(hypotheses))
+        return hypotheses[ask.hypothesis], ask.hypothesis
 
     def _whole(self, ask: Ask, facts: ModelFacts, encoding: Encoding, target: _Target, shown: str) -> Pair:
         source = _source_side(encoding, ask.text, 0)
@@ -447,3 +448,8 @@ def _check_ids(field: str, ids: Sequence[int], model: ModelInfo) -> None:
     for index, token_id in enumerate(ids):
         if not 0 <= token_id < model.target_vocab_size:
             raise InvalidInspection(f"{field}[{index}]", token_id, f"an id from 0 to {model.target_vocab_size - 1}")
+
+
+def _check_rank(wanted: int, num_found: int) -> None:
+    if wanted >= num_found:
+        raise InvalidInspection("hypothesis", wanted, f"an integer below {num_found}: so many translations were found")

@@ -26,6 +26,9 @@ __all__ = ["Markup", "MarkupError", "Rules", "Unit", "read_html", "read_xml"]
 
 TRANSLATED_ATTRIBUTES = ("alt", "title", "placeholder", "aria-label")
 
+_LABELLED_BY_VALUE = ("submit", "reset", "button")
+"""Types of `input` whose value is what stands on the button, not what somebody has entered."""
+
 _BLOCKS = frozenset(
     "address article aside base blockquote body br caption center col colgroup datalist dd details dialog dir div dl "
     "dt fieldset figcaption figure footer form frame frameset h1 h2 h3 h4 h5 h6 head header hgroup hr html iframe "
@@ -577,13 +580,16 @@ def _plain_unit(token: Token, index: int, text: str, start: int, place: Literal[
 def _add_attributes(markup: Markup, index: int) -> None:
     """Units for the attributes of a tag that are read by people."""
     token = markup._tokens[index]
-    if not any(name in token.attributes for name in TRANSLATED_ATTRIBUTES):
+    wanted: tuple[str, ...] = TRANSLATED_ATTRIBUTES
+    if token.name == "input" and (token.attributes.get("type") or "").strip().lower() in _LABELLED_BY_VALUE:
+        wanted += ("value",)
+    if not any(name in token.attributes for name in wanted):
         return
     seen: set[str] = set()
     begin = 1 + len(token.name)
     for match in _TAG_ATTRIBUTE.finditer(token.raw, begin):
         name = match[1].lower()
-        if name in seen or name not in TRANSLATED_ATTRIBUTES:
+        if name in seen or name not in wanted:
             continue
         seen.add(name)
         value = match[2]

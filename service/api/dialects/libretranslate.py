@@ -60,9 +60,15 @@ async def translate(request: Request, services: ServicesDep) -> Response:
     if target is None:
         raise _missing("target")
     manner = Manner(format=_format(fields))
+    answer: dict[str, object]
     num_alternatives = _num_alternatives(fields, services)
     check_texts(texts, services)
     is_auto = source.lower() == "auto"
+    if not is_auto and _is_identity(services, source, target):
+        answer = {"translatedText": q}
+        if num_alternatives:
+            answer["alternatives"] = _one_or_all([[] for _ in texts], isinstance(q, list))
+        return JsonResponse(answer)
     try:
         translations = await translate_texts(
             request,
@@ -77,7 +83,7 @@ async def translate(request: Request, services: ServicesDep) -> Response:
     except UnknownLanguagePair as error:
         raise _no_pair(services, error, source, target) from error
     batch = isinstance(q, list)
-    answer: dict[str, object] = {"translatedText": _one_or_all([item.text for item in translations], batch)}
+    answer = {"translatedText": _one_or_all([item.text for item in translations], batch)}
     if num_alternatives:
         answer["alternatives"] = _one_or_all([list(item.alternatives) for item in translations], batch)
     if is_auto:
@@ -109,7 +115,11 @@ async def languages(services: ServicesDep) -> Response:
     models = _models(services)
     codes = sorted({*source_languages(models), *target_languages(models)})
     return JsonResponse(
-        [{"code": code, "name": english_name(code), "targets": target_languages(models, code)} for code in codes]
+        [
+            # As LibreTranslate does it, each language can also be translated to itself.
+            {"code": code, "name": english_name(code), "targets": sorted({code, *target_languages(models, code)})}
+            for code in codes
+        ]
     )
 
 
@@ -126,8 +136,10 @@ async def translate_file(request: Request, services: ServicesDep) -> Response:
         raise _missing("target")
     deadline = time.monotonic() + services.settings.file_timeout_seconds
     document = await take_apart(upload, services)
+    is_identity = source.lower() != "auto" and _is_identity(services, source, target)
     try:
-        model = await model_for(services, document, None if source.lower() == "auto" else source, target)
+        named = None if source.lower() == "auto" else source
+        model = None if is_identity else await model_for(services, document, named, target)
     except UnknownLanguagePair as error:
         raise _no_pair(services, error, source, target) from error
     translated = await while_connected(request, translate_document(services, document, model, deadline))
@@ -193,6 +205,13 @@ def _format(fields: Fields) -> PartFormat:
         if given == format_:
             return format_
     raise BadField(f"{given:.100} format is not supported; there is: {', '.join(_FORMATS)}")
+
+
+def _is_identity(services: Services, source: str, target: str) -> bool:
+    """Whether nothing is to be done: LibreTranslate gives a text in the target language back as it is."""
+    models = _models(services)
+    known = {*source_languages(models), *target_languages(models)}
+    return same_language(source, target) and any(same_language(source, code) for code in known)
 
 
 def _num_alternatives(fields: Fields, services: Services) -> int:

@@ -7,6 +7,8 @@ from dataclasses import replace
 import pytest
 
 from model.decoding import Hypothesis
+from service.api.inspect_fields import MapFields
+from service.api.schemas import Decoding, TranslateRequest
 from service.engine.errors import EngineStopping, InvalidOptions, QueueFull, RequestTooLarge, SequenceFailed
 from tests.service.fake_tokenizer import FIRST_ID, FakeTokenizer, upper
 from tests.service.fakes import FAKE_MODEL
@@ -86,8 +88,20 @@ def test_without_languages_the_only_model_is_used(client):
 
 
 def test_null_stands_for_what_is_left_out(client):
-    answer = post(client, text="a", source=None, model=None, deadline_seconds=None, decoding={"top_k": None})
-    assert answer.status_code == 200
+    names = [field.alias or name for name, field in TranslateRequest.model_fields.items() if name != "text"]
+    assert {"return", "stream", "format", "decoding", "attention"} < set(names)
+    answer = post(client, text="a", **dict.fromkeys(names))
+    assert answer.status_code == 200, answer.text
+    assert post(client, text="a", decoding=dict.fromkeys(Decoding.model_fields)).status_code == 200
+    MapFields.model_validate(dict.fromkeys(MapFields.model_fields))
+    assert post(client, text="a", sauce=None).status_code == 422
+
+
+@pytest.mark.parametrize("value", [2, 2.0])
+def test_a_number_is_named_as_it_was_given(client, value):
+    answer = post(client, text="a", decoding={"top_p": value})
+    assert b'"given":2,' in answer.content
+    assert b"top_p is 2;" in answer.content
 
 
 @pytest.mark.parametrize(

@@ -301,6 +301,8 @@ def test_a_format_that_there_is_not_is_refused(float_server, accept):
         ("attention", {"prefix_ids": [3]}, "prefix_ids"),
         ("attention", {"hypothesis": 4, "decoding": {"beam_size": 4}}, "hypothesis"),
         ("attention", {"hypothesis": 1, "decoding": {"temperature": 0.5}}, "hypothesis"),
+        ("attention", {"hypothesis": 1, "target_text": "a"}, "hypothesis"),
+        ("alignment", {"hypothesis": 1, "target_ids": [5]}, "hypothesis"),
         ("attention", {"decoding": {"beam_size": 0}}, "decoding.beam_size"),
         ("attention", {"deadline_seconds": 0}, "deadline_seconds"),
         ("attention", {"layer": 1}, "layer"),
@@ -310,7 +312,9 @@ def test_a_format_that_there_is_not_is_refused(float_server, accept):
         ("attention/heatmap.png", {"cell": 0}, "cell"),
         ("alignment", {"method": "best"}, "method"),
         ("alignment", {"threshold": 2}, "threshold"),
-        ("alignment", {"layer": 5}, "layers"),
+        ("alignment", {"layer": 5}, "layer"),
+        ("alignment", {"layer": "x"}, "layer"),
+        ("alignment", {"heads": 99}, "heads"),
         ("trace", {"stations": ["softmaxx"]}, "stations[0]"),
         ("trace", {"stations": [16]}, "stations[0]"),
         ("trace", {"stations": []}, "stations"),
@@ -336,6 +340,13 @@ def test_a_field_that_is_not_allowed_is_named(float_server, path, body, field):
     faults = response.json()["errors"]
     assert faults[0]["field"] == field, faults
     assert faults[0]["allowed"]
+
+
+def test_a_hypothesis_that_was_not_found_is_refused(float_server):
+    response = float_server.post("attention", text="1 + 1 = 2", hypothesis=1, status=422)
+    (fault,) = response.json()["errors"]
+    assert (fault["field"], fault["given"]) == ("hypothesis", 1)
+    assert fault["allowed"] == "an integer below 1: so many translations were found"
 
 
 def test_a_source_or_target_longer_than_the_model_s_is_refused(float_server):

@@ -122,6 +122,10 @@ def test_words_that_stay_where_they_are_leave_the_document_as_it_is(document):
     ("document", "changed"),
     [
         ("<p>The <b>red</b> car</p>", "<p>CAR <b>RED</b> THE</p>"),
+        ('<input type="Submit" value="Send it">', '<input type="Submit" value="IT SEND">'),
+        ("<input value=Go type=button>", '<input value="GO" type=button>'),
+        ('<input type="text" value="My name">', '<input type="text" value="My name">'),
+        ('<button value="my value">Go on</button>', '<button value="my value">ON GO</button>'),
         ("<p><b>All of it</b></p>", "<p><b>IT OF ALL</b></p>"),
         ("<p><b>Old</b> house</p>", "<p>HOUSE <b>OLD</b></p>"),
         ("<p>I <em>really <strong>want</strong> it</em></p>", "<p><em>IT <strong>WANT</strong> REALLY</em> I</p>"),

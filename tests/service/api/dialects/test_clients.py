@@ -29,7 +29,7 @@ def test_libretranslatepy_translates_and_lists_languages(running):
     client = LibreTranslateAPI(running)
     assert "gare" in client.translate(SENTENCE, "en", "fr")
     assert [language["code"] for language in client.languages()] == ["en", "fr"]
-    assert [language["targets"] for language in client.languages()] == [["fr"], ["en"]]
+    assert [language["targets"] for language in client.languages()] == [["en", "fr"], ["en", "fr"]]
     paragraphs = client.translate("Thank you.\n\nI love my sister.\n", "en", "fr")
     assert paragraphs.startswith("Merci") and "sœur" in paragraphs
     assert client.detect("I would like to know where the station is.")[0]["language"] == "en"

@@ -92,8 +92,8 @@ def test_alternatives_are_the_next_best_without_repetition(client, engine):
         ({"target": True}, "Invalid request: target must be a string, not true or false"),
         ({"source": "zz"}, "zz is not supported; there is: en-fr"),
         ({"target": "zz"}, "zz is not supported; there is: en-fr"),
-        ({"source": "fr"}, "fr is not supported; there is: en-fr"),
-        ({"target": "en"}, "en is not supported; there is: en-fr"),
+        ({"source": "fr", "target": "en"}, "fr is not supported; there is: en-fr"),
+        ({"source": "zz", "target": "zz"}, "zz is not supported; there is: en-fr"),
         ({"format": "xml"}, "xml format is not supported; there is: text, html"),
         ({"alternatives": "many"}, "Invalid request: alternatives parameter is not a number"),
         ({"alternatives": 1.5}, "Invalid request: alternatives parameter is not a number"),
@@ -125,9 +125,20 @@ def test_a_pair_that_is_missing_between_known_languages_is_named_in_words(engine
     assert message.endswith("de-en, de-fr, en-fr, es-it")
     assert client.post("/translate", json=HELLO | {"source": "de"}).json() == {"translatedText": "HELLO."}
     assert {each["code"]: each["targets"] for each in client.get("/languages").json()} == {
-        **{"de": ["en", "fr"], "en": ["fr"], "es": ["it"]},
-        **{"fr": [], "it": []},
+        **{"de": ["de", "en", "fr"], "en": ["en", "fr"], "es": ["es", "it"]},
+        **{"fr": ["fr"], "it": ["it"]},
     }
+
+
+@pytest.mark.parametrize("code", ["en", "fr", "FR"])
+def test_a_text_in_the_target_language_comes_back_as_it_is(client, engine, code):
+    same = {"source": code, "target": code}
+    assert client.post("/translate", json=HELLO | same).json() == {"translatedText": "Hello."}
+    listed = client.post(
+        "/translate", json=HELLO | same | {"q": ["a", "<b>b</b>"], "format": "html", "alternatives": 2}
+    )
+    assert listed.json() == {"translatedText": ["a", "<b>b</b>"], "alternatives": [[], []]}
+    assert engine.requests == []
 
 
 def test_two_models_of_one_pair_are_no_obstacle(engine, make_client):
