@@ -257,3 +257,18 @@ def test_a_state_from_before_guided_alignment_is_still_the_same_run(corpus_folde
     resumed = Trainer(dataclasses.replace(settings, total_steps=4), tmp_path, ALONE)
     assert resumed.resume()
     assert resumed.position.epoch_step == 3  # no new epoch: the data are the same
+
+
+def test_the_worst_pairs_are_left_out_of_the_corpus_and_come_back_with_the_setting(corpus_folder, tmp_path):
+    data = corpus_folder / "train.tsv.gz"
+    write_beside(tmp_path / "scores", data, "scores", [str(index / 10) for index in range(75)])
+    settings = tiny_settings(corpus_folder)
+    cleaned = dataclasses.replace(settings.data, scores=str(tmp_path / "scores"), leave_out={"tatoeba": 0.2})
+    whole = Trainer(settings, tmp_path / "run", ALONE)
+    assert whole.corpus.counts == {"tatoeba": 50, "stories": 25}
+    fewer = Trainer(dataclasses.replace(settings, data=cleaned), tmp_path / "run", ALONE)
+    assert fewer.corpus.counts == {"tatoeba": 40, "stories": 25}
+    more = dataclasses.replace(cleaned, leave_out={"tatoeba": 0.4})
+    assert len(Trainer(dataclasses.replace(settings, data=more), tmp_path / "run", ALONE).corpus) == 30 + 25
+    # They are cached side by side; none is taken for another.
+    assert len(Trainer(settings, tmp_path / "run", ALONE).corpus) == 75
