@@ -23,8 +23,10 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import IO
 
 from loadtests.client import Client
 from loadtests.servers import ServerProcess, end_in_order, gossamer_server
@@ -75,6 +77,25 @@ async def until_quiet(server: ServerProcess, seconds: float = _PATIENCE_SECONDS)
         await asyncio.sleep(0.1)
 
 
+@asynccontextmanager
+async def serving(
+    model: Path | None,
+    environment: Mapping[str, str] | None = None,
+    *,
+    module: str = "service",
+    log: IO[bytes] | None = None,
+) -> AsyncIterator[ServerProcess]:
+    """A server that is ready, and at the end stops in order."""
+    server = gossamer_server(model, environment, module=module, log=log)
+    try:
+        await server.wait_until_ready()
+        yield server
+    finally:
+        await server.client.close()
+        code = server.stop()
+    check(code == 0, f"it ended with {code}")
+
+
 async def killed(model: Path | None, _scale: float) -> str:
     """SIGKILL in the midst of work."""
     server = gossamer_server(model)
@@ -107,41 +128,27 @@ async def full_disk(model: Path | None, _scale: float) -> str:
     if not Path("/dev/full").exists():
         raise NotHere("there is no /dev/full")
     with open("/dev/full", "wb", buffering=0) as full:
-        server = gossamer_server(model, {"GOSSAMER_LOG_LEVEL": "debug", "GOSSAMER_LOG_FORMAT": "json"}, log=full)
-        try:
-            await server.wait_until_ready()
+        environment = {"GOSSAMER_LOG_LEVEL": "debug", "GOSSAMER_LOG_FORMAT": "json"}
+        async with serving(model, environment, log=full) as server:
             statuses = [await ask(server, "Hello.") for _ in range(20)]
             check(set(statuses) == {200}, f"statuses {statuses}")
             check(await metric(server, "gossamer_ready") == 1, "it is not ready")
-        finally:
-            await server.client.close()
-            code = server.stop()
-    check(code == 0, f"it ended with {code}")
     return "20 of 20 were answered, and it stopped with 0"
 
 
 async def clock(model: Path | None, _scale: float) -> str:
     """A wall clock that jumps."""
-    server = gossamer_server(
-        model, {"GOSSAMER_ADDRESS_REQUESTS_PER_MINUTE": "100000"}, module="loadtests.stress.jumping"
-    )
-    try:
-        await server.wait_until_ready()
+    environment = {"GOSSAMER_ADDRESS_REQUESTS_PER_MINUTE": "100000"}
+    async with serving(model, environment, module="loadtests.stress.jumping") as server:
         statuses = [status for _ in range(6) for status in await asyncio.gather(*(ask(server) for _ in range(4)))]
         check(set(statuses) == {200}, f"statuses {statuses}")
-    finally:
-        await server.client.close()
-        code = server.stop()
-    check(code == 0, f"it ended with {code}")
     return f"{len(statuses)} of {len(statuses)} were answered"
 
 
 async def vanishing(model: Path | None, scale: float) -> str:
     """Clients that go away in the midst."""
     count = max(20, round(500 * scale))
-    server = gossamer_server(model)
-    try:
-        await server.wait_until_ready()
+    async with serving(model) as server:
         body = json.dumps({"text": _LINES * 3, "source": "en", "stream": True}).encode()
         length = f"Content-Length: {len(body)}\r\n"
         head = f"POST /v1/translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n{length}"
@@ -161,10 +168,6 @@ async def vanishing(model: Path | None, scale: float) -> str:
         given_up = await metric(server, "gossamer_cancellations_total")
         check(given_up > 0, "nobody went away in the midst")
         check(await ask(server) == 200, "it does not serve")
-    finally:
-        await server.client.close()
-        code = server.stop()
-    check(code == 0, f"it ended with {code}")
     return f"{count} clients went away, {given_up:.0f} translations were given up, nothing was left"
 
 
@@ -175,14 +178,12 @@ async def idle_connections(model: Path | None, scale: float) -> str:
     if most < count + 200:
         raise NotHere(f"a process may have {most} files, and {count + 200} are needed")
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(count + 200, resource.getrlimit(resource.RLIMIT_NOFILE)[0]), most))
-    server = gossamer_server(model, {"GOSSAMER_RECEIVE_TIMEOUT_SECONDS": "15" if scale == 1 else "5"})
-    writers: list[asyncio.StreamWriter] = []
-    try:
-        await server.wait_until_ready()
+    environment = {"GOSSAMER_RECEIVE_TIMEOUT_SECONDS": "15" if scale == 1 else "5"}
+    async with serving(model, environment) as server, contextlib.AsyncExitStack() as stack:
         started = time.monotonic()
         for _ in range(count):
             _, writer = await asyncio.open_connection("127.0.0.1", server.port)
-            writers.append(writer)
+            stack.callback(writer.close)
         opened, times = 0, []
         for _ in range(10):
             begun = time.monotonic()
@@ -196,12 +197,6 @@ async def idle_connections(model: Path | None, scale: float) -> str:
             check(time.monotonic() < deadline, "they are never closed")
             await asyncio.sleep(0.5)
         check(await ask(server, "Hello.", 30) == 200, "it does not serve afterwards")
-    finally:
-        for writer in writers:
-            writer.close()
-        await server.client.close()
-        code = server.stop()
-    check(code == 0, f"it ended with {code}")
     return f"beside {count} idle connections the slowest of ten took {max(times):.2f} s; they were closed in time"
 
 

@@ -5,7 +5,7 @@
     python -m loadtests.stress.soak --pause 1                  # beside other work: a pause after each request
 
 All routes, streams, attention, files and documents, glossaries, both dialects, bad input of many kinds, requests that
-are given up in the midst. After a warm-up of a sixth of the time, the server's resident memory is read every few
+are given up in the midst. After a warm-up of a third of the time, the server's resident memory is read every few
 seconds, and its open files, threads and sequences when all is quiet, before and after. Bounds: memory grows by less
 than 2 % (from the mean of the first fifth of the readings to that of the last), no file stays behind, no more threads
 than pools may have, nothing runs that nobody waits for, no answer is a 500, none is missing, and there is no error in
@@ -316,12 +316,12 @@ async def run(server: ServerProcess, seconds: float, pause_seconds: float = 0.0)
         await asyncio.gather(*(visit(visitor, until) for visitor in visitors))
 
     # Everything once, so that what is made when first needed is there; then quiet, for what counts as nothing.
-    await load(start + seconds / 6)
+    await load(start + seconds / 3)
     await asyncio.sleep(_QUIET_SECONDS)
     before = read_process(server.pid, start)
     begun = time.monotonic() - start
     reader = asyncio.ensure_future(read())
-    await load(start + begun + seconds * 5 / 6)
+    await load(start + begun + seconds * 2 / 3)
     reader.cancel()
     for visitor in visitors:
         await visitor.close()

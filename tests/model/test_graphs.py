@@ -13,6 +13,7 @@ from model.decoding import DecodingOptions
 from model.generation import generate
 from model.graphs import BestSummary, GraphState, OutOfPages, _report, rungs
 from model.search import best_tokens, candidates
+from tests.model.company import check_any_company
 from tests.model.graph_captures import TracedCapture
 from tests.model.tiny import VARIATIONS, VOCAB_SIZE, prefill, random_sources, step, tiny_model
 
@@ -83,34 +84,10 @@ def _alone(source, tokens):
 @settings(max_examples=15, deadline=None)
 @given(data=st.data())
 def test_rows_that_join_leave_fork_and_change_places_go_on_as_if_alone(data):
-    pool = _MODEL._graphs._pool
-    assert pool.num_used == 0
-    state, histories = None, []
-    for _ in range(data.draw(st.integers(1, 5))):
-        sources = random_sources(data.draw(st.lists(st.integers(1, 40), max_size=3)), seed=len(histories))
-        if sources:
-            joining = prefill(_MODEL, sources)
-            if state is None:
-                state = joining
-            else:
-                state.join(joining)
-            histories += [(source, []) for source in sources]
-        for _ in range(data.draw(st.integers(1, 18)) if histories else 0):
-            chosen = data.draw(st.integers(0, 10**6))
-            tokens = [4 + (chosen + row) % (VOCAB_SIZE - 4) for row in range(len(histories))]
-            last = step(_MODEL, state, tokens)
-            histories = [(source, [*past, token]) for (source, past), token in zip(histories, tokens, strict=True)]
-            if len(histories[0][1]) > 60:
-                break
-        if histories:
-            check = data.draw(st.integers(0, len(histories) - 1))
-            close(last[check], _alone(*histories[check]))
-            rows = data.draw(st.lists(st.integers(0, len(histories) - 1), max_size=6))
-            state.select(rows)
-            histories = [histories[row] for row in rows]
-    del state, sources
-    joining = None
-    assert pool.num_used == 0
+    def check(logits, source, tokens):
+        close(logits, _alone(source, tokens))
+
+    check_any_company(data, _MODEL, _MODEL._graphs._pool, check, longest_source=40, most_steps=60)
 
 
 SEARCHES = (

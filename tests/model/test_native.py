@@ -16,6 +16,7 @@ from model.native.library import COLUMNS, kernels
 from model.native.packing import PackedWeight
 from model.native.translate import KernelSummary, NativeState
 from model.search import Reads, advance_batch, best_tokens, candidates, start_search
+from tests.model.company import check_any_company
 from tests.model.tiny import VARIATIONS, VOCAB_SIZE, prefill, random_sources, step, tiny_model
 
 pytestmark = pytest.mark.skipif(
@@ -104,40 +105,10 @@ def test_a_row_has_the_same_bits_alone_and_in_any_company(threads):
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_rows_that_join_leave_fork_and_change_places_go_on_as_if_alone(data):
-    model = _MODEL
-    used_before = model._native._pool.num_used
-    state, histories = None, []
-    for _ in range(data.draw(st.integers(1, 6))):
-        sources = random_sources(data.draw(st.lists(st.integers(1, 20), max_size=3)), seed=len(histories))
-        if sources:
-            joining = prefill(model, sources)
-            if state is None:
-                state = joining
-            else:
-                state.join(joining)
-            histories += [(source, []) for source in sources]
-        for _ in range(data.draw(st.integers(0, 18))):
-            if histories:
-                chosen = data.draw(st.integers(0, 10**6))
-                tokens = [4 + (chosen + row) % (VOCAB_SIZE - 4) for row in range(len(histories))]
-                last = step(model, state, tokens)
-                histories = [(source, [*past, token]) for (source, past), token in zip(histories, tokens, strict=True)]
-        if histories and histories[-1][1]:
-            check = data.draw(st.integers(0, len(histories) - 1))
-            source, past = histories[check]
-            if past:
-                assert torch.equal(last[check], _alone(model, source, past)[-1])
-        if histories:
-            rows = data.draw(st.lists(st.integers(0, len(histories) - 1), max_size=6))
-            state.select(rows)
-            histories = [histories[row] for row in rows]
-            # What was last computed belongs to the old rows: one more step, so that there is something to compare.
-            if histories:
-                last = step(model, state, [5] * len(histories))
-                histories = [(source, [*past, 5]) for source, past in histories]
-    if state is not None:
-        state.select([])
-    assert model._native._pool.num_used == used_before
+    def check(logits, source, tokens):
+        assert torch.equal(logits, _alone(_MODEL, source, tokens)[-1])
+
+    check_any_company(data, _MODEL, _MODEL._native._pool, check, longest_source=20)
 
 
 _MODEL = native_model(num_encoder_layers=1, num_decoder_layers=1) if kernels() is not None else None
