@@ -288,7 +288,9 @@ async def _measured(server: ServerProcess, args: argparse.Namespace) -> list[dic
 def main() -> None:
     """Starts a server, measures, stops it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-m", "--model", type=Path, help="a checkpoint's folder instead of the bundled models")
+    parser.add_argument(
+        "-m", "--model", type=Path, help="a checkpoint's folder instead of the bundled model from English"
+    )
     parser.add_argument("--rate", type=float, default=6.0, help="translations a second")
     parser.add_argument("--looks", type=float, default=2.0, help="attention requests a second, at most two at once")
     parser.add_argument("--rounds", type=int, default=6, help="turns without and with them; 0 measures no fairness")

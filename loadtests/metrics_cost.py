@@ -24,7 +24,7 @@ from prometheus_client import generate_latest
 
 from service.app import create_app
 from service.observability.facts import RequestFacts
-from service.settings import Settings
+from service.settings import BUNDLED_MODELS, Settings
 from service.translator import Job
 
 SENTENCES = (
@@ -73,7 +73,7 @@ async def measure(seconds: float, num_clients: int, beam_size: int) -> dict[str,
 async def _measure_app(watch: Stopwatch, seconds: float, num_clients: int, beam_size: int) -> dict[str, Any]:
     from model.decoding import DecodingOptions
 
-    app = create_app(Settings(log_level="error"))
+    app = create_app(Settings(log_level="error", models=(BUNDLED_MODELS / "en-fr",)))
     translator, metrics = app.state.services.translator, app.state.services.metrics
     async with app.router.lifespan_context(app):
         while not app.state.services.engine.is_ready:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from loadtests.client import Client
+from service.settings import BUNDLED_MODELS
 
 _STOP_SECONDS = 90.0
 
@@ -116,11 +117,14 @@ def gossamer_server(
     port: int | None = None,
     log: IO[bytes] | None = None,
 ) -> ServerProcess:
-    """The real server, as `gossamer serve` starts it, from this checkout; `untrained` is for random weights."""
+    """The real server, as `gossamer serve` starts it, from this checkout; `untrained` is for random weights.
+
+    Without a model it is the one from English, whatever else comes along: what is asked here is English.
+    """
     command = [sys.executable, "-m", "loadtests.untrained" if untrained else module, "serve", "--port", "{port}"]
     return ServerProcess(
         name,
-        command + (["--model", str(model)] if model else []),
+        [*command, "--model", str(model or BUNDLED_MODELS / "en-fr")],
         {"GOSSAMER_LOG_LEVEL": "warning", **(environment or {})},
         port=port,
         log=log,

@@ -213,7 +213,7 @@ def main() -> None:
     """Try, tell."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("trial", nargs="*", choices=[*TRIALS, []], help="default: all")
-    parser.add_argument("--model", type=Path, help="default: the bundled one")
+    parser.add_argument("--model", type=Path, help="default: the bundled one from English")
     parser.add_argument("--scale", type=float, default=1.0, help="share of clients and connections")
     arguments = parser.parse_args()
     end_in_order()

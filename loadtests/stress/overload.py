@@ -217,7 +217,7 @@ def main() -> None:
     """Start, measure, stop, tell."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=180.0, help="at each multiple of the peak")
-    parser.add_argument("--model", type=Path, help="default: the bundled one")
+    parser.add_argument("--model", type=Path, help="default: the bundled one from English")
     parser.add_argument("--sentences", type=int, default=10, help="in each request")
     parser.add_argument("--lenient", action="store_true", help="only show which bounds are missed")
     arguments = parser.parse_args()

@@ -358,7 +358,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--pause", type=float, default=0.0, metavar="SECONDS", help="of each client after each request")
-    parser.add_argument("--model", type=Path, help="default: the bundled one")
+    parser.add_argument("--model", type=Path, help="default: the bundled one from English")
     arguments = parser.parse_args()
     end_in_order()
     server = gossamer_server(arguments.model)
