@@ -1,6 +1,7 @@
 """The bundled models, each that is there: what a newcomer gets."""
 
 import csv
+import re
 from pathlib import Path
 
 import pytest
@@ -104,6 +105,8 @@ def test_of_100_fresh_everyday_sentences_most_become_sentences_of_the_target_lan
     languages = [load(name).source_language, load(name).target_language]
     assert len({row[0] for row in rows}) == 100
     assert sum(detect(translation, languages).language == languages[1] for translation in translations) >= 95
+    if languages[1] == "en":  # as English is printed: no guillemets, no space before a mark
+        assert [text for text in translations if re.search(r"[«»]|\s[,;:.?!](?:\s|$)", text)] == []
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if (DATA / f"everyday_judged.{name}.tsv").exists()])
