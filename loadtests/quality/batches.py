@@ -3,7 +3,8 @@
     python -m loadtests.quality.batches --count 100 --rounds 3
 
 The server runs in this process, so that its processor time can be told from that of others: a machine that is busy
-with something else stretches seconds, and hardly processor time. Rounds are interleaved; a ratio is the median of
+with something else stretches seconds, and hardly processor time. With several threads seconds are what counts, for a
+list is computed on all cores, and a sentence with this model on one. Rounds are interleaved; a ratio is the median of
 theirs.
 """
 
@@ -32,11 +33,12 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--beam-size", type=int, default=4)
+    parser.add_argument("--threads", type=int, help="Of the kernels; default: as the server's, one a core.")
     parser.add_argument("--single-count", type=int, help="Measure only so many one by one, and scale up.")
     arguments = parser.parse_args()
     texts = sentences(arguments.count)
     singles = texts[:: max(1, arguments.count // (arguments.single_count or arguments.count))]
-    app = create_app(Settings(torch_threads=1, request_timeout_seconds=600.0))
+    app = create_app(Settings(torch_threads=arguments.threads, request_timeout_seconds=600.0))
     ratios: list[tuple[float, float]] = []
     with TestClient(app) as client:
         while client.get("/readyz").status_code != 200:

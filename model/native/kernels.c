@@ -70,12 +70,6 @@ struct gs_model {
 
 /* ---------------------------------------------------------------------------------------------------- threads */
 
-typedef struct {
-    int index, count;
-} team;
-
-typedef void (*program)(team, void *);
-
 static struct {
     pthread_mutex_t busy; /* held by the call that owns the workers */
     pthread_mutex_t sleep_lock;
@@ -192,6 +186,8 @@ static void run(program body, void *argument, int threads) {
     crowd(__rdtsc() - begin);
     pthread_mutex_unlock(&pool.busy);
 }
+
+void gs_run(program body, void *argument, int32_t threads) { run(body, argument, threads); }
 
 /* Threads that are worth waking for products of `rows` rows with `weights` weights: each gets 0.4 milliseconds of work, at
  * 20 weights (read from memory) or 100 products a nanosecond. */
@@ -866,6 +862,11 @@ static void decode_part(team t, void *argument) {
                       .places = s->places, .blocks = (model->vocabulary + COLUMNS - 1) / COLUMNS});
 }
 
+int64_t gs_step_weights(const gs_model *model) {
+    int64_t layer = 6ll * model->width * model->width + 2ll * model->width * model->ffn_width;
+    return model->decoder_layers * layer + (int64_t)model->vocabulary * model->width;
+}
+
 int gs_decode(const gs_model *model, int32_t threads, int32_t rows, const int32_t *ids, const int32_t *positions,
               const float *table, half *const *pages, int32_t max_pages, half *const *cross,
               const int32_t *cross_lengths, float *hidden, float *logits, float *maxima, float *sums, uint8_t *places) {
@@ -877,10 +878,7 @@ int gs_decode(const gs_model *model, int32_t threads, int32_t rows, const int32_
     decoding s = {model, rows, ids, positions, table, pages, max_pages, cross, cross_lengths, hidden, logits, maxima, sums, places, {0}};
     char *rest;
     if (!get_workspace(model, rows, longest, threads, 0, &s.space, &rest)) return -1;
-    int64_t weights = (int64_t)model->vocabulary * model->width;
-    for (int l = 0; l < model->decoder_layers; l++)
-        weights += 6ll * model->width * model->width + 2ll * model->width * model->ffn_width;
-    run(decode_part, &s, worthwhile(threads, rows, weights));
+    run(decode_part, &s, worthwhile(threads, rows, gs_step_weights(model)));
     return 0;
 }
 

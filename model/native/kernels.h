@@ -11,6 +11,19 @@ typedef uint16_t half; /* IEEE 754 binary16 */
 
 typedef struct gs_model gs_model;
 
+typedef struct {
+    int index, count;
+} team;
+
+/* One thread's part of a call. */
+typedef void (*program)(team, void *);
+
+/* Runs `body` on up to `threads` threads, this one among them; returns when all are done. */
+void gs_run(program body, void *argument, int32_t threads);
+
+/* Weights that a decode step reads. */
+int64_t gs_step_weights(const gs_model *model);
+
 /* One position of every row; see decode_part in kernels.c. Logits and sums may be NULL if they are not wanted; `hidden`
  * [rows][M] is what logits are computed from. Returns -1 when there is no memory. */
 int gs_decode(const gs_model *model, int32_t threads, int32_t rows, const int32_t *ids, const int32_t *positions,

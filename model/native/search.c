@@ -10,6 +10,8 @@
 #include "kernels.h"
 
 #include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +21,13 @@
 #define MAX_BEAMS 16
 #define MIN_LOG_PROB -1e9f /* as in search.py */
 
+/* A model whose weights fit into the processor's cache is run on a few rows at a time, by every thread on its own: they
+ * do not wait for one another within a step, and what a few rows need lies near. Measured: docs/experiments.md. */
+#define SMALL_WEIGHTS (8 << 20)
+#define CHUNK_ROWS 16
+#define MIN_CHUNK_ROWS 6
+#define MAX_CHUNK_THREADS 64
+
 /* ---------------------------------------------------------------------------------------------------------- pages */
 
 typedef struct {
@@ -26,13 +35,16 @@ typedef struct {
     int32_t total, num_free, num_slabs;
     char **addresses, **slabs; /* of each page; of each 32 of them */
     int32_t *owners, *free_pages;
+    pthread_mutex_t lock; /* of the book, while several threads choose */
     void *scratch; /* for a step: it lasts, so that its memory need not be fetched again and again */
     size_t scratch_size;
 } gs_pool;
 
 gs_pool *gs_pool_new(int64_t page_bytes) {
     gs_pool *pool = calloc(1, sizeof *pool);
-    if (pool) pool->page_bytes = (size_t)page_bytes;
+    if (!pool) return NULL;
+    pool->page_bytes = (size_t)page_bytes;
+    pthread_mutex_init(&pool->lock, NULL);
     return pool;
 }
 
@@ -43,6 +55,7 @@ void gs_pool_free(gs_pool *pool) {
     free(pool->owners);
     free(pool->free_pages);
     free(pool->scratch);
+    pthread_mutex_destroy(&pool->lock);
     free(pool);
 }
 
@@ -285,6 +298,7 @@ static void go_on(gs_pool *pool, gs_sequence *s, const candidate *chosen, int32_
     for (int32_t i = 0; i < count; i++) is_same &= chosen[i].row == i;
     if (!is_same) {
         int to = 1 - from;
+        pthread_mutex_lock(&pool->lock);
         for (int32_t i = 0; i < count; i++) {
             size_t old = (size_t)chosen[i].row;
             memcpy(s->written[to] + (size_t)i * tokens, s->written[from] + old * tokens, s->length * sizeof(int32_t));
@@ -294,6 +308,7 @@ static void go_on(gs_pool *pool, gs_sequence *s, const candidate *chosen, int32_
         }
         for (int32_t row = 0; row < s->rows; row++)
             for (int32_t p = 0; p < begun; p++) release_page(pool, s->pages[from][row * pages + p]);
+        pthread_mutex_unlock(&pool->lock);
         s->now = to;
         s->tokens = s->written[to];
     }
@@ -308,7 +323,9 @@ static void go_on(gs_pool *pool, gs_sequence *s, const candidate *chosen, int32_
 
 static void finish(gs_pool *pool, gs_sequence *s, enum status status) {
     s->length++; /* the position that was decoded has its pages, too */
+    pthread_mutex_lock(&pool->lock);
     let_go(pool, s);
+    pthread_mutex_unlock(&pool->lock);
     s->status = status;
 }
 
@@ -384,6 +401,88 @@ static void *room(char **at, size_t size) {
     return got;
 }
 
+typedef struct {
+    const gs_model *model;
+    gs_pool *pool;
+    gs_sequence *const *sequences;
+    const float *table;
+    int32_t vocabulary, model_width, threads; /* threads that each chunk is run on */
+    int with_logits, with_sums;
+    size_t blocks, width, most_rows, most_bans, room_size; /* most of any chunk; bytes of scratch for one */
+    const int32_t *starts; /* [chunks + 1] of their sequences */
+    int32_t chunks;
+    atomic_int next, has_failed;
+} stage;
+
+/* One position of the rows of some sequences, and what these choose then. */
+static int decode_chunk(stage *stage, int32_t first, int32_t end, char *at) {
+    const size_t width = stage->width, most = stage->most_rows, blocks = stage->blocks, vocabulary = (size_t)stage->vocabulary;
+    int32_t *ids = room(&at, most * 4), *positions = room(&at, most * 4), *source_lengths = room(&at, most * 4);
+    half **sources = room(&at, most * 8), **pages = room(&at, most * width * 8);
+    float *hidden = room(&at, most * (size_t)stage->model_width * 4);
+    float *logits = room(&at, (stage->with_logits ? most : 1) * vocabulary * 4);
+    uint8_t *places = room(&at, most * blocks);
+    float *maxima = room(&at, most * blocks * 4), *sums = room(&at, most * blocks * 4);
+    int32_t *banned = room(&at, stage->most_bans * 4);
+    size_t row = 0;
+    for (int32_t i = first; i < end; i++) {
+        const gs_sequence *s = stage->sequences[i];
+        for (int32_t own = 0; own < s->rows; own++, row++) {
+            ids[row] = s->length ? s->written[s->now][(size_t)own * s->max_tokens + s->length - 1] : s->start;
+            positions[row] = s->length;
+            sources[row] = s->source;
+            source_lengths[row] = s->source_length;
+            const int32_t *held = s->pages[s->now] + (size_t)own * s->max_pages;
+            for (size_t p = 0; p < width; p++)
+                pages[row * width + p] = p <= (size_t)s->length / POSITIONS ? (half *)stage->pool->addresses[held[p]] : NULL;
+        }
+    }
+    if (gs_decode(stage->model, stage->threads, (int32_t)row, ids, positions, stage->table, pages, (int32_t)width, sources,
+                  source_lengths, hidden, stage->with_logits ? logits : NULL, maxima, stage->with_sums ? sums : NULL,
+                  places) != 0)
+        return 0;
+    row = 0;
+    for (int32_t i = first; i < end; i++) {
+        gs_sequence *s = stage->sequences[i];
+        numbers n = {.model = stage->model,
+                     .vocabulary = stage->vocabulary,
+                     .blocks = (int32_t)blocks,
+                     .hidden = hidden + row * (size_t)stage->model_width,
+                     .logits = stage->with_logits ? logits + row * vocabulary : NULL,
+                     .maxima = maxima + row * blocks,
+                     .sums = stage->with_sums ? sums + row * blocks : NULL,
+                     .places = places + row * blocks,
+                     .own = logits,
+                     .banned = banned};
+        row += (size_t)s->rows;
+        if (s->is_greedy)
+            select_greedy(stage->pool, s, &n);
+        else
+            select_beams(stage->pool, s, &n);
+    }
+    return 1;
+}
+
+static void stage_part(team t, void *argument) {
+    stage *stage = argument;
+    for (int32_t chunk; (chunk = atomic_fetch_add(&stage->next, 1)) < stage->chunks;)
+        if (!decode_chunk(stage, stage->starts[chunk], stage->starts[chunk + 1],
+                          (char *)stage->pool->scratch + t.index * stage->room_size))
+            atomic_store(&stage->has_failed, 1);
+}
+
+/* Parts sequences into chunks of about as many rows. `starts` has room for one more than there are sequences. */
+static int32_t cut(gs_sequence *const *sequences, int32_t count, size_t rows, size_t wanted, int32_t *starts) {
+    int32_t chunks = 0;
+    size_t seen = 0;
+    starts[0] = 0;
+    for (int32_t i = 0; i < count; i++) {
+        seen += (size_t)sequences[i]->rows;
+        if (seen * wanted >= rows * ((size_t)chunks + 1)) starts[++chunks] = i + 1;
+    }
+    return chunks;
+}
+
 /* Decodes running sequences for at most `max_steps` steps, or until one ends, `max_seconds` are over or `*is_wanted`
  * is not 0, but one step at least. `table` has positional encodings as far as the steps may go.
  *
@@ -391,78 +490,59 @@ static void *room(char **at, size_t size) {
 int gs_advance(const gs_model *model, int32_t threads, gs_pool *pool, gs_sequence *const *sequences, int32_t count,
                const float *table, int32_t vocabulary, int32_t model_width, int32_t max_steps, double max_seconds,
                const volatile int32_t *is_wanted, int64_t *num_rows) {
-    const size_t blocks = ((size_t)vocabulary + COLUMNS - 1) / COLUMNS;
     const double until = now_seconds() + max_seconds;
+    const int is_small = gs_step_weights(model) <= SMALL_WEIGHTS;
+    int32_t *starts = malloc(((size_t)count + 1) * sizeof(int32_t));
+    if (!starts) return -1;
+    if (threads > MAX_CHUNK_THREADS) threads = MAX_CHUNK_THREADS;
     *num_rows = 0;
     for (int32_t step = 1;; step++) {
-        size_t rows = 0, width = 1, bans = 0;
-        int with_logits = 0, with_sums = 0;
+        stage stage = {model, pool, sequences, table, vocabulary, model_width,
+                       .blocks = ((size_t)vocabulary + COLUMNS - 1) / COLUMNS, .width = 1, .starts = starts};
+        size_t rows = 0;
+        int has_ended = 0, has_memory = 1;
         for (int32_t i = 0; i < count; i++) {
             const gs_sequence *s = sequences[i];
+            size_t width = (size_t)s->length / POSITIONS + 1, bans = (size_t)(s->num_forbidden + 1 + s->length);
             rows += (size_t)s->rows;
-            with_logits |= !s->is_greedy;
-            with_sums |= s->keeps_log_probs;
-            if ((size_t)s->length / POSITIONS + 1 > width) width = (size_t)s->length / POSITIONS + 1;
-            if ((size_t)(s->num_forbidden + 1 + s->length) > bans) bans = (size_t)(s->num_forbidden + 1 + s->length);
-            if (!prepare(pool, sequences[i])) return -1;
+            stage.with_logits |= !s->is_greedy;
+            stage.with_sums |= !s->is_greedy || s->keeps_log_probs;
+            if (width > stage.width) stage.width = width;
+            if (bans > stage.most_bans) stage.most_bans = bans;
+            has_memory &= prepare(pool, sequences[i]);
         }
-        with_sums |= with_logits;
-        const size_t num_logits = (with_logits ? rows : 1) * (size_t)vocabulary;
-        size_t size = rows * (3 * 4 + 8 + width * 8 + (size_t)model_width * 4 + blocks * 9) + num_logits * 4 + bans * 4 + 12 * 64;
-        if (size > pool->scratch_size) {
+        size_t wanted = is_small ? (rows + CHUNK_ROWS - 1) / CHUNK_ROWS : 1, workers = 1;
+        if (is_small && threads > 1 && rows >= 2 * MIN_CHUNK_ROWS) {
+            workers = rows / MIN_CHUNK_ROWS < (size_t)threads ? rows / MIN_CHUNK_ROWS : (size_t)threads;
+            wanted = (wanted + workers - 1) / workers * workers; /* as much for each */
+        }
+        stage.chunks = cut(sequences, count, rows, wanted, starts);
+        stage.threads = is_small ? 1 : threads;
+        for (int32_t chunk = 0; chunk < stage.chunks; chunk++) {
+            size_t own = 0;
+            for (int32_t i = starts[chunk]; i < starts[chunk + 1]; i++) own += (size_t)sequences[i]->rows;
+            if (own > stage.most_rows) stage.most_rows = own;
+        }
+        size_t row_size = 3 * 4 + 8 + stage.width * 8 + (size_t)model_width * 4 + stage.blocks * 9;
+        size_t logits_size = (stage.with_logits ? stage.most_rows : 1) * (size_t)vocabulary * 4;
+        stage.room_size = (stage.most_rows * row_size + logits_size + stage.most_bans * 4 + 12 * 64 + 63) & ~(size_t)63;
+        if (has_memory && stage.room_size * workers > pool->scratch_size) {
             free(pool->scratch);
-            size += size / 4;
+            size_t size = stage.room_size * workers / 4 * 5;
             if (posix_memalign(&pool->scratch, 64, size) != 0) pool->scratch = NULL;
             pool->scratch_size = pool->scratch ? size : 0;
-            if (!pool->scratch) return -1;
+            has_memory = pool->scratch != NULL;
         }
-        char *at = pool->scratch;
-        int32_t *ids = room(&at, rows * 4), *positions = room(&at, rows * 4), *source_lengths = room(&at, rows * 4);
-        half **sources = room(&at, rows * 8), **pages = room(&at, rows * width * 8);
-        float *hidden = room(&at, rows * (size_t)model_width * 4), *logits = room(&at, num_logits * 4);
-        uint8_t *places = room(&at, rows * blocks);
-        float *maxima = room(&at, rows * blocks * 4), *sums = room(&at, rows * blocks * 4);
-        int32_t *banned = room(&at, bans * 4);
-        size_t row = 0;
-        for (int32_t i = 0; i < count; i++) {
-            const gs_sequence *s = sequences[i];
-            for (int32_t own = 0; own < s->rows; own++, row++) {
-                ids[row] = s->length ? s->written[s->now][(size_t)own * s->max_tokens + s->length - 1] : s->start;
-                positions[row] = s->length;
-                sources[row] = s->source;
-                source_lengths[row] = s->source_length;
-                for (size_t p = 0; p < width; p++)
-                    pages[row * width + p] =
-                        p <= (size_t)s->length / POSITIONS
-                            ? (half *)pool->addresses[s->pages[s->now][(size_t)own * s->max_pages + p]]
-                            : NULL;
-            }
-        }
-        if (gs_decode(model, threads, (int32_t)rows, ids, positions, table, pages, (int32_t)width, sources, source_lengths,
-                      hidden, with_logits ? logits : NULL, maxima, with_sums ? sums : NULL, places) != 0)
+        if (has_memory) gs_run(stage_part, &stage, (int32_t)workers);
+        if (!has_memory || stage.has_failed) {
+            free(starts);
             return -1;
-        *num_rows += (int64_t)rows;
-        int has_ended = 0;
-        row = 0;
-        for (int32_t i = 0; i < count; i++) {
-            gs_sequence *s = sequences[i];
-            numbers n = {.model = model,
-                         .vocabulary = vocabulary,
-                         .blocks = (int32_t)blocks,
-                         .hidden = hidden + row * (size_t)model_width,
-                         .logits = with_logits ? logits + row * (size_t)vocabulary : NULL,
-                         .maxima = maxima + row * blocks,
-                         .sums = with_sums ? sums + row * blocks : NULL,
-                         .places = places + row * blocks,
-                         .own = logits,
-                         .banned = banned};
-            row += (size_t)s->rows;
-            if (s->is_greedy)
-                select_greedy(pool, s, &n);
-            else
-                select_beams(pool, s, &n);
-            has_ended |= s->status != RUNNING;
         }
-        if (has_ended || step >= max_steps || *is_wanted || now_seconds() >= until) return step;
+        *num_rows += (int64_t)rows;
+        for (int32_t i = 0; i < count; i++) has_ended |= sequences[i]->status != RUNNING;
+        if (has_ended || step >= max_steps || *is_wanted || now_seconds() >= until) {
+            free(starts);
+            return step;
+        }
     }
 }
