@@ -34,6 +34,7 @@ from service.text.forms import DIGITS, MASKS, Form, Piece, make_form
 from service.text.guards import MINOR_FAULTS, Fault, faults
 from service.text.kept import KeptSpan, kept_spans, number_runs
 from service.text.segmenter import compress, has_letter
+from service.text.spaces import has_unusual_spaces, with_spaces
 from service.text.terms import Replaced, Terms
 from service.text.windows import window_spans
 from service.text.wording import Change, changes
@@ -75,6 +76,7 @@ _PAUSE = regex.compile(r"(?<=[\p{L}\p{N}]\s?)(?:\.{2,4}+|…++|[!?]{2,}+)(?=\s*+
 """Dots in the middle, which a model takes for the end of a sentence, or for anything."""
 _SIGN = regex.compile(r"[()（）]|(?<!\b[wW])/(?=\s?\p{L}{2})")
 _WORDS = regex.compile(r"\S+")
+_LONE_LETTER = regex.compile(r"(?<![\w'’.-])(?![A-Za-zªº])\p{Latin}\p{M}*+(?![\w'’-])")
 _BYTE_PIECE = regex.compile(r"<0x[0-9A-F]{2}>")
 
 
@@ -100,7 +102,13 @@ class Vocabulary:
 
     def spans(self, text: str) -> tuple[KeptSpan, ...]:
         """The kept spans of a text."""
-        return kept_spans(text, self.is_known)
+        found = kept_spans(text, self.is_known)
+        if text.isascii() or not self.source_language.startswith("en"):
+            return found
+        # English has no word of one letter with an accent: it is spoken of.
+        lone = [KeptSpan(*match.span(), match[0], "symbol") for match in _LONE_LETTER.finditer(text)]
+        lone = [span for span in lone if all(span.end <= other.start or other.end <= span.start for other in found)]
+        return tuple(sorted([*found, *lone], key=lambda span: span.start)) if lone else found
 
     def encode(self, text: str) -> Encoding:
         """The text as the model's ids, ended by the end of sentence."""
@@ -317,6 +325,7 @@ class SegmentWork:
         is_whole = self._roots[self._owner[id(node)]] is node
         keeps_nothing = not node.spans and not number_runs(node.text)
         is_plain = not node.tries[-1].form.is_capitals and not self._ends(node).beginning
+        is_plain = is_plain and not has_unusual_spaces(node.text)
         return is_whole and len(node.tries) == 1 and keeps_nothing and is_plain
 
     def preview(self, place: int, written: str) -> str:
@@ -620,7 +629,8 @@ class SegmentWork:
     def _finished(self, node: _Node, pieces: list[Piece], hypothesis: Hypothesis) -> list[Piece]:
         is_cut = hypothesis.finish_reason == "length"
         language = self._vocabulary.target_language
-        return finished(node.text, self._ends(node), pieces, language, is_cut=is_cut)
+        pieces = finished(node.text, self._ends(node), pieces, language, is_cut=is_cut)
+        return with_spaces(node.text, node.spans, pieces)
 
     def _changes(self, node: _Node) -> Sequence[Change]:
         """What the model is shown otherwise than it stands there."""

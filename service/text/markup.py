@@ -48,6 +48,7 @@ _KEPT = frozenset("code kbd samp var".split())
 
 _WHITE_SPACE = " \t\n\f\r"
 _SPACES = frozenset(_WHITE_SPACE)
+_REFERENCE = re.compile(r"&(?:#[0-9]{1,8}|#[xX][0-9A-Fa-f]{1,8}|[A-Za-z][A-Za-z0-9]{1,31});")
 _TAG_ATTRIBUTE = re.compile(r"""([^\s"'>/=]+)\s*=\s*("[^"]*"|'[^']*'|[^\s"'=<>`]+)""")
 
 
@@ -598,8 +599,16 @@ def _add_attributes(markup: Markup, index: int) -> None:
         unit = _plain_unit(token, index, text, token.start + match.start(2), "attribute")
         if unit.is_translatable:
             unit.quote = quote
+            unit.references = _attribute_references(value)
             markup._attributes.setdefault(index, []).append((len(markup.units), *match.span(2)))
             markup.units.append(unit)
+
+
+def _attribute_references(value: str) -> dict[str, str]:
+    """How characters are written in an attribute's value that never stand for themselves there."""
+    rest = _REFERENCE.sub("", value)
+    found = ((html.unescape(match[0]), match[0]) for match in _REFERENCE.finditer(value))
+    return {char: raw for char, raw in reversed([*found]) if len(char) == 1 and char not in rest}
 
 
 def _escape(unit: Unit, rules: Rules) -> Callable[[str], str]:
@@ -609,4 +618,16 @@ def _escape(unit: Unit, rules: Rules) -> Callable[[str], str]:
     known |= {char: raw for char, raw in unit.references.items() if len(char) == 1}
     known |= {"<": "&lt;"} if unit.place == "text" or rules.is_xml else {}
     table = str.maketrans(known)
-    return lambda text: text.translate(table)
+    # What looks like a reference and is none that HTML knows was no escaped one before.
+    raw = "".join(token.raw for token in unit.tokens if token.kind is Kind.TEXT)
+    unknown = {match[0] for match in _REFERENCE.finditer(raw)} if "&" in raw else set()
+    if not unknown:
+        return lambda text: text.translate(table)
+
+    def escaped(text: str) -> str:
+        text = text.translate(table)
+        for reference in unknown:
+            text = text.replace("&amp;" + reference[1:], reference)
+        return text
+
+    return escaped

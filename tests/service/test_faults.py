@@ -96,3 +96,27 @@ def test_missing_apostrophes_do_not_turn_the_meaning_round(bundled_server):
     }.items():
         one, other = texts(bundled_server, [wrong, right])
         assert one == other and re.search(r"\b(?:ne|n'|pas)\b", one), (one, other)
+
+
+@pytest.mark.parametrize(
+    ("document", "parts"),
+    [
+        ("<p>It costs 5&nbsp;euros.</p>", ["5&nbsp;euros"]),
+        ("<p>It is 5&#8239;kg or 10&#160;&euro;.</p>", ["5&#8239;kg", "10&#160;&euro;"]),
+        ("<p>&eacute;</p>", ["<p>&eacute;</p>"]),
+        ("<p>Write &eacute; and &egrave; here.</p>", ["&eacute;", "&egrave;"]),
+        ("<p>&copy; 2024 All rights reserved.</p>", ["&copy; 2024"]),
+        ("<p>The man &mdash; an old friend &mdash; came.</p>", ["&mdash;"]),
+        ("<p>Unknown &foo; here.</p>", ["&foo;"]),
+        ('<img alt="&copy; 2024 Tom&nbsp;&amp; Mary" src="x">', ["&copy; 2024", "Tom&nbsp;&amp; Mary"]),
+        ("<p>Wait&hellip;</p>", ["&hellip;</p>"]),
+    ],
+)
+def test_entities_of_the_source_are_in_the_target(bundled_server, document, parts):
+    text = translate(bundled_server, document, "html")["text"]
+    for part in parts:
+        assert text.count(part) == document.count(part), text
+
+
+def test_no_break_spaces_of_plain_text_stay_too(bundled_server):
+    assert "5\u00a0euros" in translate(bundled_server, "It costs 5\u00a0euros.")["text"]

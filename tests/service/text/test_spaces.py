@@ -1,0 +1,26 @@
+import pytest
+
+from service.text.forms import Piece
+from service.text.kept import KeptSpan
+from service.text.spaces import with_spaces
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "expected"),
+    [
+        ("It costs 5\u00a0euros.", "Ça coûte 5 euros.", "Ça coûte 5\u00a0euros."),
+        ("Mr.\u00a0Smith came", "M. Smith est venu", "M.\u00a0Smith est venu"),
+        ("a big\u202fhouse", "une grande maison", "une grande\u202fmaison"),
+        ("a\u00a0b\u00a0c", "x y z", "x\u00a0y\u00a0z"),
+        ("a\u00a0b", "x", "x"),
+        ("a b", "x y", "x y"),
+    ],
+)
+def test_unusual_spaces_are_put_back(source, target, expected):
+    assert "".join(piece.text for piece in with_spaces(source, (), [Piece(target, 0, len(target))])) == expected
+
+
+def test_spaces_of_kept_spans_are_there_already():
+    span = KeptSpan(3, 7, "10\u00a0€", "amount")
+    pieces = [Piece("Ça ", 0, 3), Piece("10\u00a0€", 3, 7, span), Piece(" net", 7, 11)]
+    assert with_spaces("It 10\u00a0€ net", [span], pieces) == pieces
