@@ -33,16 +33,17 @@ from service.text.ends import Ends, certain, ends, finished
 from service.text.forms import DIGITS, MASKS, Form, Piece, make_form
 from service.text.guards import MINOR_FAULTS, Fault, faults
 from service.text.kept import KeptSpan, kept_spans, number_runs
+from service.text.negation import loses_negation
 from service.text.segmenter import compress, has_letter
 from service.text.spaces import has_unusual_spaces, with_spaces
 from service.text.terms import Replaced, Terms
 from service.text.windows import window_spans
 from service.text.wording import Change, changes
 
-WarningCode = Literal["repetition", "length", "untranslated", "not_translated", "parted"]
+WarningCode = Literal["repetition", "length", "untranslated", "not_translated", "parted", "negation"]
 WARNINGS: tuple[WarningCode, ...] = get_args(WarningCode)
 
-_Fault = Literal[Fault, "truncated", "order", "hollow"]
+_Fault = Literal[Fault, "truncated", "order", "hollow", "negation"]
 """`truncated`: the model was stopped by a limit that the caller did not set; `order`: numbers have changed places;
 `hollow`: between two spans of which nothing else parts the words, there is no word left."""
 
@@ -55,8 +56,10 @@ _WEIGHTS: dict[_Fault, int] = {
     "hollow": 8,
     "signs": 4,
     "untranslated": 2,
+    "negation": 2,
     "marks": 1,
 }
+_MINOR: frozenset[_Fault] = frozenset({*MINOR_FAULTS, "negation"})
 _WARNING_FOR: dict[_Fault, WarningCode] = {
     "untranslated": "untranslated",
     "too_short": "length",
@@ -200,7 +203,7 @@ class _Candidate:
     @property
     def faults_beyond_minor(self) -> tuple[_Fault, ...]:
         """The faults that something is done about."""
-        return tuple(fault for fault in self.faults if fault not in MINOR_FAULTS)
+        return tuple(fault for fault in self.faults if fault not in _MINOR)
 
 
 @dataclass(slots=True)
@@ -551,6 +554,8 @@ class SegmentWork:
         node.warnings.append("not_translated")
 
     def _settle(self, node: _Node, now: _Try, candidates: Sequence[_Candidate]) -> None:
+        if "negation" in candidates[0].faults:
+            node.warnings.append("negation")
         node.part = Part(
             node.start,
             node.end,
@@ -676,6 +681,9 @@ class SegmentWork:
             piece.span.text for piece in pieces if piece.span and piece.span.is_soft and id(piece.span) not in hidden
         ]:
             found.append("order")
+        vocabulary = self._vocabulary
+        if loses_negation(node.text, text, vocabulary.source_language, vocabulary.target_language):
+            found.append("negation")
         if _is_hollow(node, pieces):
             found.append("hollow")
         return tuple(found)

@@ -226,7 +226,8 @@ class Warning(BaseModel):
     segment: int = Field(description="Its index among the text's segments.")
     code: str = Field(
         description="`repetition`, `length`, `untranslated`: what the model wrote is suspect; `not_translated`: a part "
-        "of the segment is in the source language; `parted`: the segment was translated in pieces around what is kept."
+        "of the segment is in the source language; `parted`: the segment was translated in pieces around what is kept; "
+        "`negation`: the source denies something, and the translation seems not to."
     )
     message: str = Field(description="The same for people.")
 

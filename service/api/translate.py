@@ -111,6 +111,7 @@ _WARNINGS: dict[WarningCode, str] = {
     "length": "The translation is far longer or shorter than its source.",
     "untranslated": "The translation is the source again.",
     "not_translated": "A part of it is in the source language, because no good translation was found.",
+    "negation": "The source denies something, and the translation seems not to.",
     "parted": "It was translated in pieces, because the model did not keep what stands between them.",
 }
 

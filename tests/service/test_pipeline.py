@@ -144,6 +144,19 @@ def test_a_hypothesis_with_the_source_s_quotes_and_question_mark_comes_first():
     assert (outcome.nth_text(0), outcome.warnings, len(shown)) == ("HE IS?", (), 1)
 
 
+def test_a_hypothesis_that_denies_as_its_source_comes_first_and_a_lost_negation_is_told():
+    def first_two(written):
+        work = SegmentWork(Vocabulary(TOKENIZER, "en", "fr"), BEAM, max_tokens=200)
+        work.add("I can't swim.")
+        work.sequences()
+        found = tuple(Hypothesis((*TOKENIZER.encode(text, "fr").ids, EOS_ID), "stop") for text in written)
+        work.take([SequenceResult(found, "stop", SequenceTimings(0, 0, 0), 10, 1)])
+        return work.outcome(0).nth_text(0), work.outcome(0).warnings
+
+    assert first_two(["Je sais nager.", "Je ne sais pas nager."]) == ("Je ne sais pas nager.", ())
+    assert first_two(["Je sais nager.", "Je nage."]) == ("Je sais nager.", ("negation",))
+
+
 def test_a_translation_that_is_nothing_but_what_was_kept_is_none():
     outcome, _ = run("{name}, hello!", lambda text: "7 !" if "7" in text else text.upper())
     assert (outcome.nth_text(0), outcome.warnings) == ("{name}, HELLO !", ("parted",))
