@@ -77,6 +77,10 @@ _MIN_WORDS_TO_HALVE = 6
 _SEPARATOR = regex.compile(r"(?<=\s)(?:[|¦•·→←⇒►▶»]++|<?[-=]+>|<[-=]+)(?=\s)")
 _PAUSE = regex.compile(r"(?<=[\p{L}\p{N}]\s?)(?:\.{2,4}+|…++|[!?]{2,}+)(?=\s*+[\p{L}\p{N}])")
 """Dots in the middle, which a model takes for the end of a sentence, or for anything."""
+_FINAL_MARKS = regex.compile(r"[\s.,!?…]+\Z")
+_REPEATED = regex.compile(
+    r"((?:[\p{L}\p{M}'’-]++)(?:[ ][\p{L}\p{M}'’-]++){0,2}?)(,?[ ])\1(?:\2\1){2,}", regex.IGNORECASE
+)
 _SIGN = regex.compile(r"[()（）]|(?<!\b[wW])/(?=\s?\p{L}{2})")
 _WORDS = regex.compile(r"\S+")
 _LONE_LETTER = regex.compile(r"(?<![\w'’.-])(?![A-Za-zªº])\p{Latin}\p{M}*+(?![\w'’-])")
@@ -231,6 +235,41 @@ class _Node:
     ends: Ends | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Repeated:
+    """A segment that is nothing but the same words many times: no model needs to see them more than once.
+
+    Attributes:
+        block: Those words.
+        between: What stands between two of them.
+        times: How often they come.
+        is_small: Whether they begin with a small letter, but for the first time.
+    """
+
+    block: str
+    between: str
+    times: int
+    is_small: bool
+
+    @classmethod
+    def find(cls, text: str, end: int) -> _Repeated | None:
+        """Looks at a text up to its last marks."""
+        match = _REPEATED.fullmatch(text, 0, end)
+        if match is None:
+            return None
+        size = len(match[1]) + len(match[2])
+        return cls(match[1], match[2], (end + len(match[2])) // size, text[size].islower())
+
+    def repeat(self, pieces: Sequence[Piece]) -> list[Piece]:
+        """A translation of the words, as often as they come."""
+        last = pieces[-1]
+        words = _FINAL_MARKS.sub("", "".join(piece.text for piece in pieces))
+        if not words:
+            return list(pieces)
+        rest = self.between + (words[:1].lower() + words[1:] if self.is_small else words)
+        return [Piece(words, pieces[0].start, last.end), Piece(rest * (self.times - 1), last.end, last.end)]
+
+
 class SegmentWork:
     """Segments on their way through the model, round by round."""
 
@@ -328,7 +367,7 @@ class SegmentWork:
         is_whole = self._roots[self._owner[id(node)]] is node
         keeps_nothing = not node.spans and not number_runs(node.text)
         is_plain = not node.tries[-1].form.is_capitals and not self._ends(node).beginning
-        is_plain = is_plain and not has_unusual_spaces(node.text)
+        is_plain = is_plain and not has_unusual_spaces(node.text) and self._repeated(node) is None
         return is_whole and len(node.tries) == 1 and keeps_nothing and is_plain
 
     def preview(self, place: int, written: str) -> str:
@@ -631,6 +670,9 @@ class SegmentWork:
             node.ends = ends(node.text, node.spans)
         return node.ends
 
+    def _repeated(self, node: _Node) -> _Repeated | None:
+        return None if node.spans else _Repeated.find(node.text, self._ends(node).end)
+
     def _finished(self, node: _Node, pieces: list[Piece], hypothesis: Hypothesis) -> list[Piece]:
         is_cut = hypothesis.finish_reason == "length"
         language = self._vocabulary.target_language
@@ -641,6 +683,8 @@ class SegmentWork:
         """What the model is shown otherwise than it stands there."""
         found = self._ends(node)
         result: list[Change] = [(0, len(found.beginning), "")] if found.beginning else []
+        if (repeated := self._repeated(node)) is not None:
+            result.append((len(repeated.block), found.end, ""))
         result += changes(node.text, node.spans, self._vocabulary.source_language)
         if found.shown != found.marks:
             result.append((found.end, found.end + len(found.marks), found.shown))
@@ -655,7 +699,10 @@ class SegmentWork:
         pieces = _stripped(list(restored.pieces))
         if pieces and pieces[0].span and pieces[0].span.kind == "term" and _begins_with_capital(node.text):
             pieces[0] = replace(pieces[0], text=pieces[0].text[0].upper() + pieces[0].text[1:])
+        repeated = self._repeated(node)
         said = " ".join(piece.text for piece in pieces if piece.span is None)
+        if repeated is not None and pieces:
+            pieces = repeated.repeat(pieces)
         pieces = self._finished(node, pieces, hypothesis)
         text = "".join(piece.text for piece in pieces)
         if not text or not _keeps(node.root or node, node.text, text):
@@ -670,7 +717,9 @@ class SegmentWork:
         """What is wrong; `said` are the model's own words, before the ends were put right."""
         if self._options.max_target_tokens is not None and hypothesis.finish_reason == "length":
             return ()  # as the caller wanted it
-        found: list[_Fault] = [fault for fault in faults(_without(node.text, node.spans), said) if fault != "too_long"]
+        repeated = self._repeated(node)
+        source = _without(node.text, node.spans) if repeated is None else repeated.block
+        found: list[_Fault] = [fault for fault in faults(source, said) if fault != "too_long"]
         if "too_long" in faults(node.text, text):
             found.append("too_long")
         if hypothesis.finish_reason == "length":

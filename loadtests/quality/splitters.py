@@ -60,6 +60,18 @@ CASES: tuple[tuple[str, ...], ...] = (
     ("Press Ctrl+C.", "Press any key..."),
     ("Who is No. 1?", "You are."),
     ("The train leaves at 5.30.", "Do not be late."),
+    ("Ph.D. students work hard.", "They sleep little."),
+    ("We met at 10 a.m. Monday.", "He left at 5 p.m.", "She stayed."),
+    ("The call is at 9 a.m. EST tomorrow.", "Join it."),
+    ("It was Smith vs. Jones.", "Smith won."),
+    ("It is approx. Five miles.", "Walk."),
+    ("Vol. IV and Vol. 5 are here.", "Read them."),
+    ("On St. Patrick's Day we sing.", "You too."),
+    ("He lives near the U.S. Army base.", "She does not."),
+    ("Use e.g. Python, i.e. no Java.", "Try it."),
+    ("He paid 3.5.", "She paid 4."),
+    ("I said no.", "Then he left."),
+    ("Smith et al. found it.", "Others did not."),
 )
 
 Splitter = Callable[[str], Iterable[str]]

@@ -129,7 +129,8 @@ _STRUCTURED = regex.compile(
     | (?P<at> (?<![\w@.])\w[\w.+-]{{0,40}}@\w[\w-]*+(?![\w@]) )
     | (?P<clock> (?<![\w.,:/-]){_CLOCK} )
     | (?P<counted> (?<![\w.]){_COUNTED} )
-    | (?P<initials> (?<![\w.])\p{{Lu}}\.(?:[ ]\p{{Lu}}\.)++ | (?<![\w.])(?:e\.[ ]?g|i\.[ ]?e)\.(?!\w) )
+    | (?P<initials> (?<![\w.])\p{{Lu}}\.(?:[ ]\p{{Lu}}\.)++
+        | (?<![\w.])(?:e\.[ ]?g|i\.[ ]?e|Ph\.[ ]?D|[BM]\.(?:Sc|Ed)|[BM]\.B\.A)\.(?!\w) )
     | (?P<command> (?<![\w.-]){_COMMAND} )
     | (?P<formula> (?<![\w.,/'’-]){_FORMULA}(?![\w(]) )
     | (?P<format>

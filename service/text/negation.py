@@ -27,8 +27,8 @@ _MAY_SAY: dict[str, regex.Pattern[str]] = {
     "fr": regex.compile(
         r"(?i)\b(?:ne|pas|non|jamais|rien|aucun\w*|sans|ni|personne|nul\w*|guère|plus|point|sauf|peu|moins|impossible|faux"
         r"|éviter|inutile|loin|refus\w*|manqu\w*|incapable|in\w{4,}|im\w{4,}|ir\w{4,}|il[lr]\w+|dé[sm]\w{3,}|mé\w{3,}"
-        r"|mal|mauvais\w*|hors|absen\w*|ignor\w*|cess\w*|interdi\w*|empêch\w*|échou\w*|plutôt|encore|autre\w*|tant pis)\b"
-        r"|\bn['’]"
+        r"|mal|mauvais\w*|hors|absen\w*|ignor\w*|cess\w*|interdi\w*|empêch\w*|échou\w*|plutôt|encore|autre\w*"
+        r"|tant pis)\b|\bn['’]"
     ),
     "en": regex.compile(
         r"(?i)\b(?:not?|never|nothing|nobody|none|neither|nor|nowhere|cannot|without|any\w*|\w+n['’]?t|only|but|un\w+"

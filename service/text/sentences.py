@@ -36,6 +36,12 @@ _ABBREVIATION = re.compile(
     r"\.\s*\Z"
 )
 
+# In English it goes on behind these where that follows.
+_ENGLISH_GOES_ON = re.compile(
+    r"(?:\d ?[ap]\.m\.\s+(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day|\d ?[ap]\.m\.\s+(?:[ECMP][SD]?T|GMT|UTC|BST|CET)\b"
+    r"|\b[Aa]pprox\.\s+\w|\b(?:Vol|No|Fig|Ch|Sec|Art|Bk|vs)\.\s+[IVXLC]+\b|\bvs\.\s+\w)"
+)
+
 # The same in French, where a street or a saint ends no sentence either.
 _FRENCH_TITLE = re.compile(
     r"(?:^|[\s(\[\"'«])(?:Pr|Gal|Cdt|Cne|Sr|Ste?s?|[Aa]v|[Bb]d|[Bb]ld|[Bb]oul|[Pp]l"
@@ -109,6 +115,10 @@ def _ends_sentence(text: str, start: int, cut: int, language: str) -> bool:
         return False
     before = text[max(start, cut - 24) : cut]
     if _TITLE.search(before):
+        return False
+    if language == "en" and any(
+        match.start() < cut < match.end() for match in _ENGLISH_GOES_ON.finditer(text, max(start, cut - 16), cut + 16)
+    ):
         return False
     following = text[cut : cut + 40].lstrip()[:1]
     goes_on = following.isdigit() or following.islower()

@@ -120,3 +120,22 @@ def test_entities_of_the_source_are_in_the_target(bundled_server, document, part
 
 def test_no_break_spaces_of_plain_text_stay_too(bundled_server):
     assert "5\u00a0euros" in translate(bundled_server, "It costs 5\u00a0euros.")["text"]
+
+
+def test_what_is_said_many_times_is_said_as_often(bundled_server):
+    sources = ["very " * 39 + "very", "no " * 11 + "no.", "No, no, no, no, no!", "the old dog " * 5 + "the old dog"]
+    for source, target in zip(sources, texts(bundled_server, sources), strict=True):
+        words = target.casefold().strip(" .!").replace(",", "").split()
+        num_times = source.count("dog") or len(source.split())
+        assert len(words) % num_times == 0 and words == words[: len(words) // num_times] * num_times, target
+
+
+def test_a_lost_negation_is_told(bundled_server):
+    items = translate(bundled_server, ["I do not know him.", "I know him."])
+    assert all("negation" not in {each["code"] for each in item.get("warnings", ())} for item in items)
+
+
+def test_no_sentence_ends_in_an_abbreviation(bundled_server):
+    sources = ["Ph.D. students work hard.", "We met at 10 a.m. Monday.", "It was Smith vs. Jones.", "Mr. Hill left."]
+    items = translate(bundled_server, sources, **{"return": ["segments"]})
+    assert [len(item["segments"]) for item in items] == [1] * len(sources)
