@@ -147,11 +147,13 @@ def imported(folder: Path, hf: Path, precision: Precision, device: torch.device 
     """The same weights as a checkpoint of ours, imported once."""
     from model.checkpoint import load_checkpoint
     from model.importers.marian import import_marian
+    from service.heap import reading_a_model
 
     checkpoint_folder = folder / "gossamer"
     if not checkpoint_folder.exists():
         import_marian(hf, checkpoint_folder, name="speed", source_language="en", target_language="fr")
-    return load_checkpoint(checkpoint_folder, device, precision=precision)
+    with reading_a_model():  # as the server does it
+        return load_checkpoint(checkpoint_folder, device, precision=precision)
 
 
 class Ours:
