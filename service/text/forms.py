@@ -194,8 +194,15 @@ def make_form(
                 put(instead, place, change_end)
                 place = change_end
                 continue
+            if not is_capitals:  # nearly always: all up to the next change as it is
+                stop = min(end, rest[0][0]) if rest and rest[0][0] > place else end
+                text.append(original[place:stop])
+                starts.extend(range(place, stop))
+                ends.extend(range(place + 1, stop + 1))
+                place = stop
+                continue
             char = original[place]
-            put(_lower(char) if is_capitals and place not in kept_places else char, place, place + 1)
+            put(char if place in kept_places else _lower(char), place, place + 1)
             place += 1
 
     kept_places = {place for span in spans for place in range(span.start, span.end)}
