@@ -72,8 +72,8 @@ def test_no_way_leads_back_to_the_language_it_came_from(client):
 
 def test_libretranslate_has_both_directions(client):
     assert [(each["code"], each["targets"]) for each in client.get("/languages").json()] == [
-        ("en", ["fr"]),
-        ("fr", ["en"]),
+        ("en", ["en", "fr"]),
+        ("fr", ["en", "fr"]),
     ]
     language = client.get("/frontend/settings").json()["language"]
     assert (language["source"]["code"], language["target"]["code"]) == ("en", "fr")

@@ -97,7 +97,9 @@ def test_what_ctranslate2_cannot_compute_is_refused_by_name():
 
 def test_nothing_is_written_over_what_is_there(tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
-    result = CliRunner().invoke(app, ["export", "--ctranslate2", str(tmp_path)], env={"COLUMNS": "200"})
+    result = CliRunner().invoke(
+        app, ["export", "--model", "en-fr", "--ctranslate2", str(tmp_path)], env={"COLUMNS": "200"}
+    )
     assert result.exit_code == 2
     assert f"gossamer: {tmp_path}: is there already" in result.output
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
