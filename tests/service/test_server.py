@@ -296,9 +296,9 @@ def test_sigterm_finishes_what_runs_and_exits_with_0():
 @pytest.mark.parametrize(
     ("text", "num_texts"),
     [
-        ("They would rather walk than wait {number} hours for the bus.", 4),
+        ("They would rather walk than wait {number} hours for the bus.", 8),
         # The tiny model loses what has to be kept, so that its segments are tried again, and in pieces.
-        ("Mail ${number}.50 to a@b.example: see https://example.org/x?y=1.", 1),
+        ("Mail ${number}.50 to a@b.example: see https://example.org/x?y=1.", 4),
     ],
 )
 def test_sigterm_with_200_requests_in_flight_gives_each_its_answer_or_a_refusal(text, num_texts):
