@@ -105,7 +105,8 @@ def load_checkpoint(
         tokenizer = open_tokenizer(folder, description)
     weights_before = _file_identity(folder / WEIGHTS_FILE)
     weights_digest = _file_digest(folder / WEIGHTS_FILE)
-    model = _load_model(folder / WEIGHTS_FILE, description.config, torch.device(device), dtype, precision)
+    with _one_thread():
+        model = _load_model(folder / WEIGHTS_FILE, description.config, torch.device(device), dtype, precision)
     if _file_identity(folder / WEIGHTS_FILE) != weights_before:
         raise CheckpointError(f"{folder / WEIGHTS_FILE}: was changed while it was read")
     return Checkpoint(
@@ -216,6 +217,17 @@ def write_checkpoint(
     except BaseException:
         shutil.rmtree(unfinished, ignore_errors=True)
         raise
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Many small operations: torch's workers would spin between them, ten times the work where the cores are taken."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _load_model(

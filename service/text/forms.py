@@ -15,6 +15,7 @@ import unicodedata
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import regex
 
@@ -114,7 +115,7 @@ class Form:
         """
         pieces = [Piece(translation, 0, len(translation))] if translation else []
         for placeholder, span in self.hidden:
-            found = _places(pieces, _exactly(placeholder))
+            found = _exact_places(pieces, placeholder)
             if len(found) != 1:
                 return None
             pieces = _with_span(pieces, found, [span])
@@ -123,7 +124,7 @@ class Form:
         # The longest first, for "5" may be a part of "5.5".
         for text in sorted({span.text for span in visible}, key=len, reverse=True):
             same = [span for span in visible if span.text == text]
-            found = _places(pieces, _exactly(text))
+            found = _exact_places(pieces, text)
             if len(found) < len(same) and same[0].is_soft:
                 pattern = _other_notation(text)
                 found += [place for place in _places(pieces, pattern) if not _overlaps(place, found)]
@@ -262,13 +263,7 @@ def _upper(piece: Piece) -> Piece:
     return Piece(piece.text.upper(), piece.start, piece.end)
 
 
-def _exactly(text: str) -> regex.Pattern[str]:
-    pattern = regex.escape(text)
-    before = r"(?<!\d)(?<!\d[.,])" if text[0].isdigit() else ""
-    after = r"(?!\d)(?![.,:]\d)" if text[-1].isdigit() else ""
-    return regex.compile(before + pattern + after)
-
-
+@lru_cache(maxsize=1_024)
 def _other_notation(text: str) -> regex.Pattern[str]:
     """Finds a number or amount as another language may write it: `1,234.5` as `1 234,5`, `5 %`, `10h30`."""
     match = _NUMBER_UNIT.fullmatch(text)
@@ -290,6 +285,33 @@ def _other_notation(text: str) -> regex.Pattern[str]:
 
 
 _Place = tuple[int, int, int]  # which piece, start and end within its text
+
+
+def _exact_places(pieces: Sequence[Piece], text: str) -> list[_Place]:
+    """Where a text stands, not as a part of a longer number. Without a pattern: to compile one takes a millisecond."""
+    found = []
+    for index, piece in enumerate(pieces):
+        place = -1 if piece.span else piece.text.find(text)
+        while place >= 0:
+            end = place + len(text)
+            if _parts_number(piece.text, place, end):
+                place = piece.text.find(text, place + 1)
+            else:
+                found.append((index, place, end))
+                place = piece.text.find(text, end)
+    return found
+
+
+def _parts_number(text: str, start: int, end: int) -> bool:
+    """Whether a stretch begins or ends in the middle of a number."""
+    before, after = text[max(0, start - 2) : start], text[end : end + 2]
+    begins = text[start].isdigit() and (
+        before[-1:].isdecimal() or (before[:1].isdecimal() and before[1:] in (".", ","))
+    )
+    ends = text[end - 1].isdigit() and (
+        after[:1].isdecimal() or (after[:1] in (".", ",", ":") and after[1:].isdecimal())
+    )
+    return begins or ends
 
 
 def _places(pieces: Sequence[Piece], pattern: regex.Pattern[str]) -> list[_Place]:

@@ -407,3 +407,17 @@ def test_advice_is_what_makes_translations_better_and_nothing_else():
     advice = {"beam_size": 6, "length_penalty": 0.8, "max_target_tokens": 511, "do_sample": True, "num_hypotheses": 3}
     assert advised_decoding({"advised_decoding": advice}) == {"beam_size": 6, "length_penalty": 0.8}
     assert advised_decoding({}) == {}
+
+
+def test_reading_leaves_torch_s_threads_as_they_were(folder):
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        load_checkpoint(folder, precision="int8" if has_int8_kernels() else None)
+        assert torch.get_num_threads() == 2
+        edit_tensors(folder, lambda tensors: next(iter(tensors.values())).fill_(float("nan")))
+        with pytest.raises(CheckpointError):
+            load_checkpoint(folder)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)

@@ -1,6 +1,9 @@
 import pytest
+import regex
+from hypothesis import example, given
+from hypothesis import strategies as st
 
-from service.text.forms import DIGITS, MASKS, in_capitals, make_form
+from service.text.forms import DIGITS, MASKS, Piece, _exact_places, in_capitals, make_form
 from service.text.kept import kept_spans
 
 
@@ -128,3 +131,13 @@ def test_pieces_lead_from_what_the_model_wrote():
         ("{a}", "\ue000"),
         (" !", " !"),
     ]
+
+
+@example("11a1a1", "1a1")
+@given(st.text("12.,:a²٣", max_size=20), st.text("12.,a²", min_size=1, max_size=3))
+def test_exact_places_are_those_of_a_pattern(text, wanted):
+    before = r"(?<!\d)(?<!\d[.,])" if wanted[0].isdigit() else ""
+    after = r"(?!\d)(?![.,:]\d)" if wanted[-1].isdigit() else ""
+    expected = [match.span() for match in regex.finditer(before + regex.escape(wanted) + after, text)]
+    found = _exact_places([Piece(text, 0, len(text))], wanted)
+    assert [(start, end) for _, start, end in found] == expected
