@@ -158,7 +158,7 @@ def test_the_python_client_s_glossaries_force_their_terms(translator):
             glossary=glossary,
             tag_handling="html",
         )
-        assert "<b>araignée-loup</b>" in html.text and "<i>gare routière</i>" in html.text
+        assert "<b>araignée-loup</b>" in html.text.lower() and "<i>gare routière</i>" in html.text
     finally:
         translator.delete_glossary(glossary)
     with pytest.raises(deepl.GlossaryNotFoundException):
