@@ -252,21 +252,28 @@ def test_it_is_live_and_ready_under_full_load(server):
     server.wait_until_ready()
     texts = [f"They would rather walk than wait {number} hours for the next bus." for number in range(40)]
     body = {"text": texts, "decoding": {"beam_size": 4, "max_target_tokens": 40}}
-    asking = [threading.Thread(target=server.get, args=("/v1/translate", body)) for _ in range(20)]
+    is_enough = threading.Event()
+
+    def ask():
+        while not is_enough.is_set():
+            server.get("/v1/translate", body)
+
+    asking = [threading.Thread(target=ask) for _ in range(20)]
     for thread in asking:
         thread.start()
-    while "gossamer_waiting_sequences 0.0" in _metrics(server):
-        assert any(thread.is_alive() for thread in asking), "the load was over before it was seen"
-        time.sleep(0.01)
-    started = time.monotonic()
-    for _ in range(10):
-        assert server.get("/healthz")[0] == 200
-        assert server.get("/readyz")[0] == 200
-    seconds = time.monotonic() - started
-    assert "gossamer_waiting_sequences 0.0" not in _metrics(server), "the load was over before the probes"
+    try:
+        while "gossamer_waiting_sequences 0.0" in _metrics(server):
+            time.sleep(0.01)
+        started = time.monotonic()
+        for _ in range(10):
+            assert server.get("/healthz")[0] == 200
+            assert server.get("/readyz")[0] == 200
+        seconds = time.monotonic() - started
+    finally:
+        is_enough.set()
+        for thread in asking:
+            thread.join()
     assert seconds < 20  # ten times what Kubernetes waits for one of them by default; in fact tenths of a second
-    for thread in asking:
-        thread.join()
 
 
 def test_sigterm_finishes_what_runs_and_exits_with_0():
@@ -298,7 +305,7 @@ def test_sigterm_finishes_what_runs_and_exits_with_0():
     [
         ("They would rather walk than wait {number} hours for the bus.", 8),
         # The tiny model loses what has to be kept, so that its segments are tried again, and in pieces.
-        ("Mail ${number}.50 to a@b.example: see https://example.org/x?y=1.", 4),
+        ("Mail ${number}.50 to a@b.example: see https://example.org/x?y=1.", 16),
     ],
 )
 def test_sigterm_with_200_requests_in_flight_gives_each_its_answer_or_a_refusal(text, num_texts):
