@@ -13,7 +13,7 @@ from model.config import TransformerConfig
 Kind = Literal["encoder", "decoder", "cross"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
-_INDEX_OR_RANGE = re.compile(r"(-?\d+)(?:-(-?\d+))?")
+_INDEX_OR_RANGE = re.compile(r"(-?\d{1,18})(?:-(-?\d{1,18}))?")  # Python refuses to read thousands of digits
 
 
 class TraceError(ValueError):

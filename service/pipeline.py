@@ -30,7 +30,7 @@ from model.decoding import DecodingOptions, Hypothesis
 from model.tokenizer import Encoding, TextTokenizer
 from service.engine.request import SequenceRequest, SequenceResult
 from service.text.ends import Ends, certain, ends, finished
-from service.text.forms import DIGITS, MASKS, Form, Piece, make_form
+from service.text.forms import DIGITS, MASKS, NEVER_WRITTEN, Form, Piece, make_form
 from service.text.guards import MINOR_FAULTS, Fault, faults
 from service.text.kept import KeptSpan, kept_spans, number_runs
 from service.text.negation import loses_negation
@@ -43,11 +43,13 @@ from service.text.wording import Change, changes
 WarningCode = Literal["repetition", "length", "untranslated", "not_translated", "parted", "negation"]
 WARNINGS: tuple[WarningCode, ...] = get_args(WarningCode)
 
-_Fault = Literal[Fault, "truncated", "order", "hollow", "negation"]
+_Fault = Literal[Fault, "truncated", "order", "hollow", "negation", "characters"]
 """`truncated`: the model was stopped by a limit that the caller did not set; `order`: numbers have changed places;
-`hollow`: between two spans of which nothing else parts the words, there is no word left."""
+`hollow`: between two spans of which nothing else parts the words, there is no word left; `characters`: some were
+written that no text has."""
 
 _WEIGHTS: dict[_Fault, int] = {
+    "characters": 256,
     "repetition": 128,
     "too_long": 64,
     "truncated": 32,
@@ -82,6 +84,7 @@ _REPEATED = regex.compile(
     r"((?:[\p{L}\p{M}'’-]++)(?:[ ][\p{L}\p{M}'’-]++){0,2}?)(,?[ ])\1(?:\2\1){2,}", regex.IGNORECASE
 )
 _SIGN = regex.compile(r"[()（）]|(?<!\b[wW])/(?=\s?\p{L}{2})")
+_ORDINAL = regex.compile(r"(?:st|nd|rd|th)(?!\w)")
 _WORDS = regex.compile(r"\S+")
 _LONE_LETTER = regex.compile(r"(?<![\w'’.-])(?![A-Za-zªº])\p{Latin}\p{M}*+(?![\w'’-])")
 _BYTE_PIECE = regex.compile(r"<0x[0-9A-F]{2}>")
@@ -541,10 +544,12 @@ class SegmentWork:
     def _as_written(self, node: _Node, form: Form, hypothesis: Hypothesis) -> _Candidate:
         """A hypothesis without kept spans, taken as it is."""
         written = self._vocabulary.tokenizer.decode(hypothesis.tokens_without_eos)
-        pieces = _stripped([Piece(written, 0, len(written))] if written else [])
+        clean = NEVER_WRITTEN.sub("", written)
+        pieces = _stripped([Piece(clean, 0, len(written))] if clean else [])
         pieces = self._finished(node, pieces, hypothesis)
         text = "".join(piece.text for piece in pieces)
-        return _Candidate(text, tuple(pieces), hypothesis, self._faults(node, form, pieces, written, text, hypothesis))
+        found = self._faults(node, form, pieces, clean, text, hypothesis)
+        return _Candidate(text, tuple(pieces), hypothesis, found if clean == written else (*found, "characters"))
 
     def _try_other_form(self, node: _Node) -> bool:
         hard = [span for span in node.spans if not span.is_soft]
@@ -610,8 +615,10 @@ class SegmentWork:
         done = 0
         for span in around:
             self._add_child(node, done, span.start, fragments)
-            self._add_child(node, span.start, span.end, fragments, is_kept=True)
-            done = span.end
+            ordinal = _ORDINAL.match(node.text, span.end) if span.kind == "number" else None
+            end = ordinal.end() if ordinal else span.end
+            self._add_child(node, span.start, end, fragments, is_kept=True)
+            done = end
         self._add_child(node, done, len(node.text), fragments)
 
     def _part_in_groups(self, node: _Node, hard: Sequence[KeptSpan]) -> None:

@@ -43,6 +43,7 @@ from service.routing import Route, UnknownLanguagePair, by_target, find_model, r
 from service.spans import span
 from service.text import detection
 from service.text.detection import Detection
+from service.text.forms import NEVER_WRITTEN
 from service.text.segmenter import Document, Segment, segment_text
 from service.text.terms import Terms
 
@@ -361,10 +362,12 @@ class _Told:
     """What was told of a segment.
 
     Attributes:
+        untold: Tokens of which nothing was told yet: a character is not whole, or never to be written.
         written: What the model wrote.
         text: All of it.
     """
 
+    untold: tuple[int, ...] = ()
     written: str = ""
     text: str = ""
 
@@ -663,9 +666,15 @@ class Translator:
                     if isinstance(event, TokensEvent) and plain[event.sequence_index]:
                         decoder = streams.setdefault(event.sequence_index, tokenizer.decode_stream())
                         text = "".join(decoder.push(token_id) for token_id in event.token_ids)
-                        work.show(event.sequence_index, event.token_ids)
                         owner = owners[event.sequence_index]
                         here = told_of[owner]
+                        here.untold += event.token_ids
+                        if NEVER_WRITTEN.search(text):
+                            plain[event.sequence_index] = False  # what comes from here on will be tried again
+                        if not text or not plain[event.sequence_index]:
+                            continue
+                        work.show(event.sequence_index, here.untold)
+                        here.untold = ()
                         here.written += text
                         delta = here.go_on(work.preview(event.sequence_index, here.written))
                         if delta:

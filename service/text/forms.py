@@ -28,7 +28,7 @@ DIGITS = tuple("789564321")
 """Placeholders for models without masks; those that are rare as numbers come first."""
 
 # A placeholder too many, half a character, a control: never right, and the text's own are kept spans.
-_NEVER_WRITTEN = regex.compile(r"[\p{Co}\ufffd\p{Cc}]")
+NEVER_WRITTEN = regex.compile(r"[\p{Co}\ufffd\p{Cc}]")
 _GLUED_MARK = regex.compile(r"[,;:!?]++(?=\p{L})")
 _UNSPACED_SCRIPT = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]")
 
@@ -141,7 +141,7 @@ class Form:
         text = restored.text
         if not all(span.stays(self.original, text) for span in self.spans):
             return False
-        if any(piece.span is None and _NEVER_WRITTEN.search(piece.text) for piece in restored.pieces):
+        if any(piece.span is None and NEVER_WRITTEN.search(piece.text) for piece in restored.pieces):
             return False
         runs = set(number_runs(self.original))
         free = [run for piece in restored.pieces if piece.span is None for run in number_runs(piece.text)]

@@ -45,6 +45,7 @@ _MONTHS = (
     "|Jan\\.?|Feb\\.?|Mar\\.?|Apr\\.?|Aug\\.?|Sept?\\.?|Oct\\.?|Nov\\.?|Dec\\.?"
 )
 _DAY = regex.compile(rf"(?<!\d[.,]|\d)\d{{1,2}}(st|nd|rd|th)( of)? (?:{_MONTHS})(?!\p{{L}})")
+_DAY_AFTER = regex.compile(rf"(?<!\p{{L}})(?:{_MONTHS}) \d{{1,2}}(st|nd|rd|th)(?!\w)")
 
 
 def changes(text: str, spans: Sequence[KeptSpan], language: str) -> tuple[Change, ...]:
@@ -79,5 +80,6 @@ def _english(text: str) -> Iterator[Change]:
         place = match.end() - _CONTRACTIONS[word]
         yield place, place, "'"
     for match in _DAY.finditer(text):
-        if match[2]:
-            yield match.start(1), match.end(2), ""
+        yield match.start(1), match.end(2) if match[2] else match.end(1), ""
+    for match in _DAY_AFTER.finditer(text):
+        yield *match.span(1), ""

@@ -320,6 +320,8 @@ def test_indices_are_read_as_requests_write_them(wanted, expected):
         ("3-1", "head range 3-1 runs backwards"),
         ("x", "head 'x' is neither an index nor a range"),
         ("1.5", "neither an index"),
+        ("1" * 5_000, "neither an index"),
+        ("0-" + "1" * 5_000, "neither an index"),
         (True, "neither an index"),
         ("", "neither an index"),
         ([], "no head is chosen"),

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from gossamer import Client, Delta, SegmentDone
 from loadtests.quality.noise import is_loop, noisy_texts
+from service.text.forms import NEVER_WRITTEN
 from service.text.kept import kept_spans, number_runs
 
 KEPT = (
@@ -91,6 +92,18 @@ def test_what_a_stream_has_told_stands(bundled_server):
                 done[event.translation, event.segment] = event.text
     assert told == done
     assert len(done) > 30
+
+
+def test_no_stream_tells_characters_that_no_text_has(bundled_server):
+    texts = ["Dear friend, the cat sleeps well.", "Best,", "See you with the old dog!"] * 4
+    told = []
+    with Client(bundled_server.address, timeout_seconds=600) as client:
+        for seed, temperature in enumerate((1.0, 2.0, 5.0)):
+            options = {"temperature": temperature, "seed": seed, "max_target_tokens": 40}
+            told += list(client.stream(texts, target="fr", decoding=options))
+    texts = [event.text for event in told if isinstance(event, Delta | SegmentDone)]
+    assert len(texts) > 100
+    assert not any(NEVER_WRITTEN.search(text) for text in texts)
 
 
 def test_noise_is_the_same_in_every_run():

@@ -343,6 +343,12 @@ def test_a_term_that_comes_to_the_start_gets_the_capital_of_its_source():
     assert [outcome.nth_text(0) for outcome in work.outcomes()] == ["Toile est ancienne.", "toile est ancienne."]
 
 
+def test_a_number_is_not_parted_from_the_ending_of_its_ordinal():
+    outcome, shown = run("On the 1st, 2020 men met.", without_signs)
+    assert "1st" in outcome.nth_text(0)
+    assert not any(source.startswith("st") for source in shown)
+
+
 def written(*texts):
     hypotheses = tuple(Hypothesis((*TOKENIZER.encode(text, "fr").ids, EOS_ID), "stop") for text in texts)
     return SequenceResult(hypotheses, "stop", SequenceTimings(0, 0, 0), 5, 1)
@@ -375,6 +381,17 @@ def test_what_was_shown_stands_even_if_nothing_good_begins_with_it():
     assert not work.sequences()
     assert work.outcome(0).nth_text(0) == loop
     assert work.outcome(0).warnings == ("repetition", "length")
+
+
+def test_characters_that_no_text_has_are_tried_again_and_never_given_back():
+    work = SegmentWork(Vocabulary(TOKENIZER, "en"), DecodingOptions(), max_tokens=200)
+    work.add("the fine old salad")
+    work.show(0, TOKENIZER.encode("la ", "fr").ids)
+    work.take([written("la vieille\ue006 salade\x08")])
+    assert len(work.sequences()) == 1
+    work.take([written("la \ufffdsalade")])
+    assert not work.sequences()
+    assert work.outcome(0).nth_text(0) in ("la salade", "la vieille salade")
 
 
 @pytest.mark.parametrize("text", ["See {name} now.", "I have 3 cats.", "GO HOME NOW"])

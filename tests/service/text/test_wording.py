@@ -24,6 +24,9 @@ def shown(text, language="en"):
         ("an IM; dont@x.org, #dont, /im/", "an IM; dont@x.org, #dont, /im/"),
         ("I can't swim.", "I can't swim."),
         ("born on the 4th of July", "born on the 4 July"),
+        ("on 3rd March 2024", "on 3 March 2024"),
+        ("born on December 14th, 1957", "born on December 14, 1957"),
+        ("the Marching 14th", "the Marching 14th"),
         ("the 4th of the row", "the 4th of the row"),
     ],
 )
