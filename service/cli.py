@@ -281,7 +281,7 @@ def revoke(
 
 @app.command(
     epilog="Examples: gossamer translate 'Good morning.'    gossamer translate < book.txt > livre.txt    "
-    "gossamer translate --from fr --html --file page.html > page.en.html    "
+    "gossamer translate --html --file page.html > page.fr.html    "
     "gossamer translate --server http://127.0.0.1:8000 --target fr -"
 )
 def translate(
