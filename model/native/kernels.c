@@ -24,6 +24,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "kernels.h"
 
@@ -77,8 +78,9 @@ static struct {
     atomic_uint ticket;
     atomic_int sleepers, finished;
     int workers, count;
-    int crowded, alone, pause; /* see crowd() */
-    uint64_t waited;           /* cycles that the calling thread has waited for others in this call */
+    int crowded;                /* see crowd() */
+    int64_t alone_until, pause; /* nanoseconds */
+    uint64_t waited;            /* cycles that the calling thread has waited for others in this call */
     unsigned first_tickets[MAX_THREADS]; /* what each worker has seen when it starts */
     program run;
     void *argument;
@@ -108,16 +110,30 @@ static void barrier(team t) {
     if (!t.index) pool.waited += __rdtsc() - begin;
 }
 
+static int64_t nanoseconds(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec * INT64_C(1000000000) + time.tv_nsec;
+}
+
+#define FIRST_PAUSE INT64_C(50000000)
+#define LONGEST_PAUSE INT64_C(2000000000)
+#define WAKING INT64_C(1000000)
+
 /* Where other processes want the cores, threads that wait for one another at every stage wait for the scheduler: a step
  * of 2 milliseconds then takes 30. When a call has mostly waited, three times in a row, the next ones do without the
- * workers; each time that they still had to wait when tried again, for twice as long. */
-static void crowd(uint64_t whole) {
-    if (pool.waited * 2 < whole) {
+ * workers for a while; each time that they still had to wait when tried again, for twice as long. A call that is over
+ * in a millisecond says nothing: to wake a worker takes a good part of it. */
+static void crowd(uint64_t cycles, int64_t begin) {
+    int64_t now = nanoseconds();
+    if (now - begin < WAKING) return;
+    if (pool.waited * 2 < cycles) {
         pool.crowded = 0;
         pool.pause = 0;
     } else if (++pool.crowded >= 3) {
-        pool.pause = pool.pause ? (pool.pause < 2048 ? 2 * pool.pause : 4096) : 64;
-        pool.alone = pool.pause;
+        pool.pause = pool.pause ? 2 * pool.pause : FIRST_PAUSE;
+        if (pool.pause > LONGEST_PAUSE) pool.pause = LONGEST_PAUSE;
+        pool.alone_until = now + pool.pause;
         pool.crowded = 2; /* one more bad call is enough */
     }
 }
@@ -153,8 +169,8 @@ static void run(program body, void *argument, int threads) {
         body((team){0, 1}, argument);
         return;
     }
-    if (pool.alone > 0) {
-        pool.alone--;
+    int64_t started = nanoseconds();
+    if (started < pool.alone_until) {
         pthread_mutex_unlock(&pool.busy);
         body((team){0, 1}, argument);
         return;
@@ -183,7 +199,7 @@ static void run(program body, void *argument, int threads) {
     uint64_t end = __rdtsc();
     while (atomic_load_explicit(&pool.finished, memory_order_acquire) < pool.workers) relax(&spins);
     pool.waited += __rdtsc() - end;
-    crowd(__rdtsc() - begin);
+    crowd(__rdtsc() - begin, started);
     pthread_mutex_unlock(&pool.busy);
 }
 
