@@ -345,6 +345,8 @@ def translate(
     options = _options(beam_size)
     if texts and file:
         _fail("give texts or files, not both", EXIT_USAGE)
+    if texts and "-" in texts and len(texts) > 1:
+        _fail("give texts, or - for standard input, not both", EXIT_USAGE)
     if html and xml:
         _fail("give --html or --xml, not both", EXIT_USAGE)
     if server is not None and model is not None:

@@ -9,10 +9,11 @@ known is how far into the sentence a tag stood.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from model.words import split_words
+from service.text.kept import structured_spans
 
 SPACE = -1
 """Among tokens: a space."""
@@ -225,7 +226,7 @@ def _words(text: str, votes: Sequence[Vote], kept: Sequence[Kept], moved: Sequen
     done = 0
     for each in [*kept, None]:
         end = len(text) if each is None else each.start
-        for left, right in split_words(text[done:end]):
+        for left, right in _split(text[done:end]):
             is_mark = not any(map(str.isalnum, text[done + left : done + right]))
             words.append(_Word(done + left, done + right, is_mark))
         if each is not None:
@@ -243,6 +244,19 @@ def _words(text: str, votes: Sequence[Vote], kept: Sequence[Kept], moved: Sequen
             if word.strength == 1:
                 word.votes.append(((vote.source_start + vote.source_end - 1) / 2, vote.weight))
     return words
+
+
+def _split(text: str) -> Iterator[tuple[int, int]]:
+    """Words and marks; a placeholder, an address or code is one word: no tag belongs into it."""
+    done = 0
+    for start, end in [*structured_spans(text), (len(text), len(text))]:
+        if start < done:
+            continue
+        for left, right in split_words(text[done:start]):
+            yield done + left, done + right
+        if start < end:
+            yield start, end
+        done = end
 
 
 def _vote_by_place(words: Sequence[_Word], source: str, text: str) -> None:

@@ -175,6 +175,7 @@ def test_a_sentence_that_is_too_long_is_translated_in_parts(run):
         (["-m", "no/such/folder", "Hello."], "no/such/folder"),
         (["-f", "no-such-file"], "no-such-file cannot be read (No such file or directory)"),
         (["-f", "a", "Hello."], "texts or files, not both"),
+        (["Hello.", "-"], "texts, or - for standard input, not both"),
         (["--html", "--xml", "Hello."], "--html or --xml, not both"),
         (["--xml", "<a>"], "not well-formed XML: mismatched tag, in line"),
         (["--source", "xx", "Hello."], 'no model has the source language "xx"'),

@@ -171,6 +171,16 @@ def test_punctuation_goes_into_an_element_only_if_it_was_there():
     assert "<a>, ICI .</a>" in translate("<p>click <a>«here»</a></p>", change=change)
 
 
+def test_no_tag_stands_in_a_placeholder():
+    # Attention sees the bracket in the bold words, and the name outside of them.
+    def change(text, kept):
+        return "{name} {name} OLD", [Vote(0, 6, 0, 6), Vote(7, 8, 7, 13), Vote(8, 13, 0, 6), Vote(14, 17, 14, 17)], {}
+
+    changed = translate("<p>{name} <b>{name} old</b></p>", change=change)
+    assert changed.count("{name}") == 2
+    assert Outline(changed).faults == []
+
+
 def test_what_is_kept_leaves_its_place_rather_than_its_element():
     # The translation puts the code outside the words that are bold.
     def change(text, kept):
