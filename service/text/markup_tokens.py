@@ -270,6 +270,11 @@ def xml_tokens(document: str) -> list[Token]:
     def event(kind: Kind, name: str = "", attributes: Mapping[str, str] | None = None) -> None:
         events.append((parser.CurrentByteIndex, kind, name, attributes or {}))
 
+    def outside(names: str | None, *_: str | None) -> int:
+        if names:  # none for the DTD
+            event(Kind.REFERENCE, names)
+        return 1
+
     parser.StartElementHandler = lambda name, attributes: event(Kind.OPEN, name, attributes)
     parser.EndElementHandler = lambda name: event(Kind.CLOSE, name)
     parser.CharacterDataHandler = lambda _: event(Kind.TEXT)
@@ -284,7 +289,7 @@ def xml_tokens(document: str) -> list[Token]:
     parser.DefaultHandler = lambda _: event(Kind.OTHER)
     # Nothing is read from elsewhere, and no entity is replaced: what the document does not declare is no error.
     parser.UseForeignDTD(True)
-    parser.ExternalEntityRefHandler = lambda *_: 1
+    parser.ExternalEntityRefHandler = outside
     try:
         parser.Parse(data, True)
     except expat.ExpatError as error:

@@ -153,3 +153,14 @@ def test_entities_are_not_replaced():
     tokens = xml_tokens(bomb)
     assert written(tokens) == bomb
     assert {token.text for token in tokens if token.kind is Kind.REFERENCE} == {"\ufffc"}
+
+
+def test_an_entity_from_elsewhere_is_a_reference_and_not_read():
+    document = '<!DOCTYPE r [<!ENTITY x SYSTEM "file:///etc/passwd"><!ENTITY y "z">]><r>The &x; cat &y;</r>'
+    tokens = [token for token in xml_tokens(document) if token.kind in (Kind.TEXT, Kind.REFERENCE)]
+    assert [(token.raw, token.text) for token in tokens] == [
+        ("The ", "The "),
+        ("&x;", "\ufffc"),
+        (" cat ", " cat "),
+        ("&y;", "\ufffc"),
+    ]
