@@ -38,7 +38,7 @@ from service.text.segmenter import compress, has_letter
 from service.text.spaces import has_unusual_spaces, with_spaces
 from service.text.terms import Replaced, Terms
 from service.text.windows import window_spans
-from service.text.wording import Change, changes
+from service.text.wording import Change, changes, close_brackets, has_brackets
 
 WarningCode = Literal["repetition", "length", "untranslated", "not_translated", "parted", "negation"]
 WARNINGS: tuple[WarningCode, ...] = get_args(WarningCode)
@@ -370,7 +370,12 @@ class SegmentWork:
         is_whole = self._roots[self._owner[id(node)]] is node
         keeps_nothing = not node.spans and not number_runs(node.text)
         is_plain = not node.tries[-1].form.is_capitals and not self._ends(node).beginning
-        is_plain = is_plain and not has_unusual_spaces(node.text) and self._repeated(node) is None
+        is_plain = (
+            is_plain
+            and not has_brackets(node.text)
+            and not has_unusual_spaces(node.text)
+            and self._repeated(node) is None
+        )
         return is_whole and len(node.tries) == 1 and keeps_nothing and is_plain
 
     def preview(self, place: int, written: str) -> str:
@@ -692,7 +697,8 @@ class SegmentWork:
         result: list[Change] = [(0, len(found.beginning), "")] if found.beginning else []
         if (repeated := self._repeated(node)) is not None:
             result.append((len(repeated.block), found.end, ""))
-        result += changes(node.text, node.spans, self._vocabulary.source_language)
+        inner = changes(node.text, node.spans, self._vocabulary.source_language)
+        result += [change for change in inner if len(found.beginning) <= change[0] and change[1] <= found.end]
         if found.shown != found.marks:
             result.append((found.end, found.end + len(found.marks), found.shown))
         return result
@@ -704,6 +710,7 @@ class SegmentWork:
         if restored is None:
             return None
         pieces = _stripped(list(restored.pieces))
+        pieces = close_brackets(pieces) if has_brackets(node.text) else pieces
         if pieces and pieces[0].span and pieces[0].span.kind == "term" and _begins_with_capital(node.text):
             pieces[0] = replace(pieces[0], text=pieces[0].text[0].upper() + pieces[0].text[1:])
         repeated = self._repeated(node)

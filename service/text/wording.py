@@ -8,10 +8,13 @@ text it comes from. Nothing here changes what a text says.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import regex
 
+from service.text.forms import Piece
 from service.text.kept import KeptSpan
 
 Change = tuple[int, int, str]
@@ -40,6 +43,8 @@ _CONTRACTION = regex.compile(
     + r")(?![\p{L}\p{N}'’_@./-]*[\p{L}\p{N}_@])",
     regex.IGNORECASE,
 )
+_IN_BRACKETS = regex.compile(r"(?<![\w)\]])([(\[])(?=\p{L}\p{L}|[aAI]\s)[^()\[\]\n]*?(?<!\s)([)\]])(?![\w(\[])")
+_WITHIN = regex.compile(r"(?<=[(\[])\s+|\s+(?=[)\]])")
 _MONTHS = (
     "January|February|March|April|May|June|July|August|September|October|November|December"
     "|Jan\\.?|Feb\\.?|Mar\\.?|Apr\\.?|Aug\\.?|Sept?\\.?|Oct\\.?|Nov\\.?|Dec\\.?"
@@ -56,14 +61,37 @@ def changes(text: str, spans: Sequence[KeptSpan], language: str) -> tuple[Change
         spans: Its kept spans.
         language: Code of its language.
     """
-    if language.partition("-")[0].lower() != "en":
-        return ()
+    is_english = language.partition("-")[0].lower() == "en"
     found = [
         change
-        for change in _english(text)
+        for change in itertools.chain(_brackets(text), _english(text) if is_english else ())
         if not any(span.start < change[1] and change[0] < span.end for span in spans)
     ]
     return tuple(sorted(found))
+
+
+def close_brackets(pieces: Sequence[Piece]) -> list[Piece]:
+    """A translation without the spaces within brackets that `changes` has the model read, and so write."""
+    closed: list[Piece] = []
+    for piece in pieces:
+        done, is_literal = 0, len(piece.text) == piece.end - piece.start
+        for match in _WITHIN.finditer(piece.text) if piece.span is None and is_literal else ():
+            closed.append(Piece(piece.text[done : match.start()], piece.start + done, piece.start + match.start()))
+            done = match.end()
+        closed.append(replace(piece, text=piece.text[done:], start=piece.start + done) if done else piece)
+    return [piece for piece in closed if piece.text]
+
+
+def has_brackets(text: str) -> bool:
+    """Whether `changes` parts a bracket from a word of the text."""
+    return _IN_BRACKETS.search(text) is not None
+
+
+def _brackets(text: str) -> Iterator[Change]:
+    """A word behind a bracket is another piece than one behind a space, and one that is seldom seen."""
+    for match in _IN_BRACKETS.finditer(text):
+        yield match.end(1), match.end(1), " "
+        yield match.start(2), match.start(2), " "
 
 
 def _english(text: str) -> Iterator[Change]:

@@ -343,6 +343,12 @@ def test_a_term_that_comes_to_the_start_gets_the_capital_of_its_source():
     assert [outcome.nth_text(0) for outcome in work.outcomes()] == ["Toile est ancienne.", "toile est ancienne."]
 
 
+def test_brackets_are_as_close_as_before_and_where_nothing_is_hidden_too():
+    outcome, shown = run("He (my brother) met {name} (the king).", str.upper)
+    assert outcome.nth_text(0) == "HE (MY BROTHER) MET {name} (THE KING)."
+    assert shown == ["He ( my brother ) met 7 ( the king )."]
+
+
 def test_a_number_is_not_parted_from_the_ending_of_its_ordinal():
     outcome, shown = run("On the 1st, 2020 men met.", without_signs)
     assert "1st" in outcome.nth_text(0)

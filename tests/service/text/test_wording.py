@@ -1,8 +1,8 @@
 import pytest
 
-from service.text.forms import make_form
+from service.text.forms import Piece, make_form
 from service.text.kept import kept_spans
-from service.text.wording import changes
+from service.text.wording import changes, close_brackets
 
 
 def shown(text, language="en"):
@@ -32,6 +32,25 @@ def shown(text, language="en"):
 )
 def test_what_english_is_shown_as(text, expected):
     assert shown(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("The price (in euros) is high.", "The price ( in euros ) is high."),
+        ("see [the page], (he came)", "see [ the page ], ( he came )"),
+        ("the cat(s), f(x), (a), (5 kg), ( so ), (open", None),
+    ],
+)
+def test_words_in_brackets_are_shown_as_words(text, expected):
+    assert shown(text, "fr") == (expected or text)
+
+
+def test_brackets_close_around_what_is_written_in_them():
+    written = "Le prix ( en euros ) [ là ] est"
+    pieces = close_brackets([Piece(written, 0, len(written))])
+    assert "".join(piece.text for piece in pieces) == "Le prix (en euros) [là] est"
+    assert all(written[piece.start : piece.end] == piece.text for piece in pieces)
 
 
 def test_other_languages_are_left_alone():
