@@ -4,7 +4,7 @@
     python -m loadtests.peers.http_load | tail -n 1 > runs/http.json
     python -m loadtests.scenarios --output runs/scenarios.json
     python -m loadtests.report --sweep runs/sweep.json --peers runs/http.json --scenarios runs/scenarios.json
-    python -m loadtests.report ... --compare loadtests/reports/kept.json          # what got slower, with confidence
+    python -m loadtests.report ... --compare loadtests/reports/report.json         # what got slower, with confidence
 
 Written to loadtests/reports/report.{html,md,json}; --output says otherwise. The exit status is 1 if anything is slower:
 a point of the sweep, or our times in a scenario, of which even the lower end of the 95 % interval of the ratio of
