@@ -369,9 +369,9 @@ class SegmentWork:
         node = self._open[place]
         is_whole = self._roots[self._owner[id(node)]] is node
         keeps_nothing = not node.spans and not number_runs(node.text)
-        is_plain = not node.tries[-1].form.is_capitals and not self._ends(node).beginning
         is_plain = (
-            is_plain
+            not node.tries[-1].form.is_capitals
+            and not self._ends(node).beginning
             and not has_brackets(node.text)
             and not has_unusual_spaces(node.text)
             and self._repeated(node) is None
@@ -542,9 +542,7 @@ class SegmentWork:
             node.guarded = True
             if self._try(node, (), options=self._retry_options()):
                 return
-        assert node.fallback_try is not None
-        self._settle(node, node.fallback_try, node.fallback[: self._num_wanted])
-        node.warnings += [_WARNING_FOR[fault] for fault in best.faults if fault in _WARNING_FOR]
+        self._settle_for_fallback(node)
 
     def _as_written(self, node: _Node, form: Form, hypothesis: Hypothesis) -> _Candidate:
         """A hypothesis without kept spans, taken as it is."""
@@ -587,10 +585,8 @@ class SegmentWork:
             return
         if is_bad:
             self._leave(node)
-            return
-        assert node.fallback_try is not None
-        self._settle(node, node.fallback_try, node.fallback[: self._num_wanted])
-        node.warnings += [_WARNING_FOR[fault] for fault in best.faults if fault in _WARNING_FOR]
+        else:
+            self._settle_for_fallback(node)
 
     def _leave(self, node: _Node) -> None:
         """Gives the source back."""
@@ -601,6 +597,12 @@ class SegmentWork:
         if "too_long" in found:
             node.warnings.append("length")
         node.warnings.append("not_translated")
+
+    def _settle_for_fallback(self, node: _Node) -> None:
+        """Takes the best of what is not good, and says what is wrong with it."""
+        assert node.fallback_try is not None
+        self._settle(node, node.fallback_try, node.fallback[: self._num_wanted])
+        node.warnings += [_WARNING_FOR[fault] for fault in node.fallback[0].faults if fault in _WARNING_FOR]
 
     def _settle(self, node: _Node, now: _Try, candidates: Sequence[_Candidate]) -> None:
         if "negation" in candidates[0].faults:

@@ -678,7 +678,7 @@ class Translator:
                         here.written += text
                         delta = here.go_on(work.preview(event.sequence_index, here.written))
                         if delta:
-                            yield TextDelta(*plan.places[owner], delta, told_of[owner].text)
+                            yield TextDelta(*plan.places[owner], delta, here.text)
             for index in itertools.chain.from_iterable(work.sharing(owner) for owner in dict.fromkeys(owners)):
                 if work.is_done(index):
                     text_index, segment_index = plan.places[index]

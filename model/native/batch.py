@@ -1,6 +1,6 @@
 """A running batch whose search is done by the kernels, too: greedy and beam search, many steps in one call.
 
-    batch = NativeBatch(pool, translator, forbidden_ids=...)
+    batch = NativeBatch(translator, book, forbidden_ids=...)
     batch.join([Wanted(key, source_ids, options, ...)])
     while batch.num_rows:
         advance = batch.advance(max_steps=16)       # returns when a sequence ends, or earlier

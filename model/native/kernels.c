@@ -110,7 +110,7 @@ static void barrier(team t) {
     if (!t.index) pool.waited += __rdtsc() - begin;
 }
 
-static int64_t nanoseconds(void) {
+int64_t gs_nanoseconds(void) {
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
     return time.tv_sec * INT64_C(1000000000) + time.tv_nsec;
@@ -125,7 +125,7 @@ static int64_t nanoseconds(void) {
  * workers for a while; each time that they still had to wait when tried again, for twice as long. A call that is over
  * in a millisecond says nothing: to wake a worker takes a good part of it. */
 static void crowd(uint64_t cycles, int64_t begin) {
-    int64_t now = nanoseconds();
+    int64_t now = gs_nanoseconds();
     if (now - begin < WAKING) return;
     if (pool.waited * 2 < cycles) {
         pool.crowded = 0;
@@ -169,7 +169,7 @@ static void run(program body, void *argument, int threads) {
         body((team){0, 1}, argument);
         return;
     }
-    int64_t started = nanoseconds();
+    int64_t started = gs_nanoseconds();
     if (started < pool.alone_until) {
         pthread_mutex_unlock(&pool.busy);
         body((team){0, 1}, argument);

@@ -18,6 +18,9 @@ typedef struct {
 /* One thread's part of a call. */
 typedef void (*program)(team, void *);
 
+/* Of a clock that only goes forward. */
+int64_t gs_nanoseconds(void);
+
 /* Runs `body` on up to `threads` threads, this one among them; returns when all are done. */
 void gs_run(program body, void *argument, int32_t threads);
 

@@ -15,7 +15,6 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define PAGES_AT_ONCE 32
 #define MAX_BEAMS 16
@@ -389,12 +388,6 @@ static void select_beams(gs_pool *pool, gs_sequence *s, const numbers *n) {
 
 /* ---------------------------------------------------------------------------------------------------------- steps */
 
-static double now_seconds(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
-
 static void *room(char **at, size_t size) {
     void *got = *at;
     *at += (size + 63) & ~(size_t)63;
@@ -490,7 +483,7 @@ static int32_t cut(gs_sequence *const *sequences, int32_t count, size_t rows, si
 int gs_advance(const gs_model *model, int32_t threads, gs_pool *pool, gs_sequence *const *sequences, int32_t count,
                const float *table, int32_t vocabulary, int32_t model_width, int32_t max_steps, double max_seconds,
                const volatile int32_t *is_wanted, int64_t *num_rows) {
-    const double until = now_seconds() + max_seconds;
+    const double until = 1e-9 * (double)gs_nanoseconds() + max_seconds;
     const int is_small = gs_step_weights(model) <= SMALL_WEIGHTS;
     int32_t *starts = malloc(((size_t)count + 1) * sizeof(int32_t));
     if (!starts) return -1;
@@ -540,7 +533,7 @@ int gs_advance(const gs_model *model, int32_t threads, gs_pool *pool, gs_sequenc
         }
         *num_rows += (int64_t)rows;
         for (int32_t i = 0; i < count; i++) has_ended |= sequences[i]->status != RUNNING;
-        if (has_ended || step >= max_steps || *is_wanted || now_seconds() >= until) {
+        if (has_ended || step >= max_steps || *is_wanted || 1e-9 * (double)gs_nanoseconds() >= until) {
             free(starts);
             return step;
         }
