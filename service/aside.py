@@ -48,16 +48,28 @@ async def aside(call: Callable[_P, _T], size: float, *args: _P.args, **kwargs: _
 
 
 def breathe() -> None:
-    """Lets others have their turn if this thread has worked for `PIECE_SECONDS`; nothing outside of `aside`'s."""
-    rested_at = getattr(_local, "rested_at", None)
-    if rested_at is not None and time.perf_counter() - rested_at > PIECE_SECONDS:
-        time.sleep(REST_SECONDS)
-        _local.rested_at = time.perf_counter()
+    """Between two pieces of work: lets others have their turn, as this thread does that; elsewhere it does nothing."""
+    rest: Callable[[], None] | None = getattr(_local, "rest", None)
+    if rest is not None:
+        rest()
+
+
+def rest_by(rest: Callable[[], None] | None) -> None:
+    """Says what `breathe` does in this thread; None for nothing."""
+    _local.rest = rest
 
 
 def _pacing(call: Callable[[], _T]) -> _T:
-    _local.rested_at = time.perf_counter()
+    rested_at = time.perf_counter()
+
+    def rest() -> None:
+        nonlocal rested_at
+        if time.perf_counter() - rested_at > PIECE_SECONDS:
+            time.sleep(REST_SECONDS)
+            rested_at = time.perf_counter()
+
+    rest_by(rest)
     try:
         return call()
     finally:
-        _local.rested_at = None
+        rest_by(None)

@@ -29,6 +29,7 @@ from model.config import TransformerConfig
 from model.decoding import DecodingOptions
 from model.selection import Kind, Selection
 from model.words import TokenText, Word
+from service.aside import rest_by
 from service.engine.errors import DeadlineExceeded, EngineStopping, InspectionBusy
 
 T = TypeVar("T")
@@ -307,15 +308,6 @@ class Aligner(Protocol):
 
 # --- the threads ------------------------------------------------------------------------------------------------------
 
-_this_thread = threading.local()
-
-
-def breathe() -> None:
-    """Between slices of work in the thread of those who look: lets translations go first. Elsewhere it does nothing."""
-    rest = getattr(_this_thread, "rest", None)
-    if rest is not None:
-        rest()
-
 
 class Inspection:
     """The replaying threads: one for people who look, one for translations that need their alignment.
@@ -408,7 +400,7 @@ class Inspection:
         """The first thing that a thread does."""
         assert self._replayer is not None
         if rests:
-            _this_thread.rest = self._rest
+            rest_by(self._rest)
         self._replayer.enter_thread()
 
     def _rest(self) -> None:

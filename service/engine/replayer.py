@@ -34,6 +34,7 @@ from model.stations.registry import Options, take
 from model.trace import Measure, Replay, Tracer, replay
 from model.transformer import Transformer
 from model.words import TokenText, decode_with_spans
+from service.aside import breathe
 from service.engine.inspection import (
     AlignmentPair,
     Capture,
@@ -47,7 +48,6 @@ from service.engine.inspection import (
     StationRequest,
     StationResult,
     WordLink,
-    breathe,
 )
 
 _MAX_BATCH_TOKENS = 1_024

@@ -12,7 +12,7 @@ import orjson
 from numpy.typing import NDArray
 from safetensors.numpy import save
 
-from service.engine.inspection import breathe
+from service.aside import breathe
 from service.inspection.maps import ShownMap
 from service.inspection.pairs import Pair, Side
 

@@ -5,6 +5,7 @@ import time
 import pytest
 
 from model.words import TokenText
+from service.aside import breathe
 from service.engine import inspection as inspection_module
 from service.engine.errors import DeadlineExceeded, EngineStopping, InspectionBusy
 from service.engine.inspection import AlignmentPair, Inspection
@@ -90,7 +91,7 @@ def test_each_piece_of_work_waits_for_a_gap_between_translations(replayer, monke
     def look(_replayer):
         assert decoding == []  # the first piece waited
         decoding.extend([True] * 3)
-        inspection_module.breathe()
+        breathe()
         assert decoding == []  # so did the next
         return "done"
 
@@ -101,7 +102,7 @@ def test_each_piece_of_work_waits_for_a_gap_between_translations(replayer, monke
         num_looks = len(looks)
         decoding.extend([True] * 3)
         await inspection.align("en-fr", [])
-        inspection_module.breathe()  # of the other thread, whose work a translation waits for
+        breathe()  # of the other thread, whose work a translation waits for
         await inspection.close()
         return num_looks
 
@@ -131,7 +132,7 @@ def test_a_busy_engine_leaves_a_replay_a_share_of_its_time(replayer):
                 worked = time.monotonic()
                 time.sleep(0.01)
                 rested = time.monotonic()
-                inspection_module.breathe()
+                breathe()
                 took.append((rested - worked, time.monotonic() - rested))
             return took
 
@@ -145,7 +146,7 @@ def test_a_busy_engine_leaves_a_replay_a_share_of_its_time(replayer):
 
 def test_who_does_not_replay_has_no_need_to_rest():
     started = time.monotonic()
-    inspection_module.breathe()
+    breathe()
     assert time.monotonic() - started < inspection_module.MAX_REST_SECONDS
 
 
