@@ -6,7 +6,6 @@ prefix and the end-of-sentence token (eos) belong to it, and count in its length
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -51,25 +50,26 @@ class _Range:
 
     def __str__(self) -> str:
         kind = "an integer" if self.integer else "a number"
-        if math.isinf(self.highest):
-            return f"{kind} of at least {self.lowest}"
         if self.exclusive:
             return f"{kind} above {self.lowest} and at most {self.highest}"
         return f"{kind} from {self.lowest} to {self.highest}"
 
+
+_LARGEST = 2**63 - 1
+"""What a signed integer of 64 bits holds: the most that JSON's readers and other languages agree about."""
 
 _RANGES = {
     "beam_size": _Range(1, MAX_BEAM_SIZE, integer=True),
     "length_penalty": _Range(-10, 10),
     "num_hypotheses": _Range(1, MAX_BEAM_SIZE, integer=True),
     "temperature": _Range(0, 100),
-    "top_k": _Range(1, math.inf, integer=True),
+    "top_k": _Range(1, _LARGEST, integer=True),
     "top_p": _Range(0, 1, exclusive=True),
-    "seed": _Range(0, 2**63 - 1, integer=True),
-    "no_repeat_ngram_size": _Range(0, math.inf, integer=True),
+    "seed": _Range(0, _LARGEST, integer=True),
+    "no_repeat_ngram_size": _Range(0, _LARGEST, integer=True),
     "repetition_penalty": _Range(0, 10, exclusive=True),
-    "max_target_tokens": _Range(1, math.inf, integer=True),
-    "min_target_tokens": _Range(0, math.inf, integer=True),
+    "max_target_tokens": _Range(1, _LARGEST, integer=True),
+    "min_target_tokens": _Range(0, _LARGEST, integer=True),
 }
 _MAY_BE_NONE = ("top_k", "top_p", "seed", "max_target_tokens")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 
@@ -10,6 +11,9 @@ from service.engine.interface import ModelInfo
 
 PREFERRED_BETWEEN = "en"
 """The language that most models were trained with; of several ways, the one through it is taken."""
+
+_CODE = re.compile(r"[a-z]{2,8}(?:-[a-z0-9]{1,8})*")
+"""What codes of languages look like in small letters (BCP 47)."""
 
 
 class UnknownLanguagePair(EngineError):
@@ -59,7 +63,7 @@ def routes(models: Iterable[ModelInfo]) -> list[Route]:
     direct = {(_folded(info.source_language), _folded(info.target_language)) for info in models}
     found: dict[tuple[str, str], Route] = {}
     ways = [(first, second) for first in models for second in models if _follows(first, second)]
-    for first, second in sorted(ways, key=lambda way: _main(way[0].target_language) != PREFERRED_BETWEEN):
+    for first, second in sorted(ways, key=lambda way: main_language(way[0].target_language) != PREFERRED_BETWEEN):
         pair = _folded(first.source_language), _folded(second.target_language)
         if pair not in direct and pair not in found:
             values = {each.name: getattr(first, each.name) for each in fields(ModelInfo)}
@@ -110,11 +114,17 @@ def find_model(
 
 def speaking(models: Sequence[ModelInfo], side: str, language: str) -> list[ModelInfo]:
     """Models that have the language on this side; the exact code wins over its main language."""
-    for wanted in (_folded(language), _main(language)):
+    for wanted in (_folded(language), main_language(language)):
         found = [info for info in models if _folded(getattr(info, f"{side}_language")) == wanted]
         if found:
             return found
     return []
+
+
+def main_language(code: str) -> str:
+    """The part of a code before its variant, in small letters: `en` of `en-GB`; of what is no code, all of it."""
+    folded = _folded(code)
+    return folded.partition("-")[0] if _CODE.fullmatch(folded) else folded
 
 
 def _fitting(models: Sequence[ModelInfo], source: str | None, target: str | None) -> list[ModelInfo]:
@@ -141,15 +151,9 @@ def _nothing_fits(
 
 def _follows(first: ModelInfo, second: ModelInfo) -> bool:
     """Whether the second reads what the first writes, and leads somewhere else."""
-    return _main(first.target_language) == _main(second.source_language) and _main(first.source_language) not in (
-        _main(second.target_language),
-        _main(first.target_language),
-    )
+    start, between, end = map(main_language, (first.source_language, first.target_language, second.target_language))
+    return main_language(second.source_language) == between and start not in (between, end)
 
 
 def _folded(language: str) -> str:
     return language.lower().replace("_", "-")
-
-
-def _main(language: str) -> str:
-    return _folded(language).partition("-")[0]

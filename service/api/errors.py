@@ -28,6 +28,7 @@ from __future__ import annotations
 import difflib
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -251,6 +252,7 @@ _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 _RETRY_AFTER_SECONDS = 1
 
 
+_PLAIN_NAME = re.compile(r"[\w-]+")
 _LARGEST_EXACT = 2**53
 """From here on a float is no certain integer any more."""
 
@@ -384,18 +386,21 @@ def _given(value: object) -> object:
         return f"a list of {len(value)}"
     if isinstance(value, dict):
         return f"an object with {len(value)} field{'' if len(value) == 1 else 's'}"
-    if isinstance(value, float) and value.is_integer() and abs(value) < _LARGEST_EXACT:
-        return int(value)  # fields for numbers make 1.0 of the 1 that was given
     return value if value is None or isinstance(value, bool | int | float) else type(value).__name__
+
+
+def _unconverted(value: object) -> object:
+    """A value that went through a field for numbers, which makes 1.0 of the 1 that was given."""
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < _LARGEST_EXACT else value
 
 
 def _faults(error: Exception, schema: type[BaseModel] | None) -> list[Fault]:
     if isinstance(error, RequestValidationError):
         return [_validation_fault(details, schema) for details in error.errors()]
     if isinstance(error, InvalidField | InvalidInspection):
-        return [_fault(error.field, error.given, error.allowed)]
+        return [_fault(error.field, _unconverted(error.given), error.allowed)]
     if isinstance(error, InvalidDecodingOptions | engine_errors.InvalidOptions):
-        return [_fault(f"decoding.{error.field}", error.value, error.allowed)]
+        return [_fault(f"decoding.{error.field}", _unconverted(error.value), error.allowed)]
     if isinstance(error, UnknownLanguagePair):
         return [_fault(error.field, error.given, list(error.available))]
     if isinstance(error, UnknownSourceLanguage):
@@ -427,6 +432,7 @@ _EXPECTED = {
     "int_from_float": "an integer",
     "float_type": "a number",
     "bool_type": "true or false",
+    "bool_parsing": "true or false",
     "list_type": "a list",
     "model_type": "an object",
     "model_attributes_type": "an object",
@@ -436,7 +442,7 @@ _EXPECTED = {
 
 def _validation_fault(details: Mapping[str, Any], schema: type[BaseModel] | None) -> Fault:
     """A fault that pydantic found, in our words."""
-    path = [part for part in details["loc"] if part != "body"]
+    path = list(details["loc"][1:])  # without where it is: in the body, or behind the `?`
     context = details.get("ctx") or {}
     kind, given = details["type"], details.get("input")
     field = _path(path) or "body"
@@ -465,10 +471,13 @@ def _unknown_field(field: str, path: Sequence[Any], given: object, schema: type[
 
 
 def _path(parts: Sequence[object]) -> str:
-    """The name of a field; names that the client made up are shortened."""
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{shortened(str(part))}" for part in parts).removeprefix(
-        "."
-    )
+    """The name of a field; names that the client made up are shortened, and quoted if they look like none."""
+    names = (f"[{part}]" if isinstance(part, int) else f".{_field_name(str(part))}" for part in parts)
+    return "".join(names).removeprefix(".")
+
+
+def _field_name(name: str) -> str:
+    return shortened(name) if _PLAIN_NAME.fullmatch(name) else shown(name)
 
 
 def _sentence(faults: Sequence[Fault]) -> str:

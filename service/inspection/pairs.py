@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from model.decoding import DecodingOptions, Hypothesis
 from model.tokenizer import Encoding, TextTokenizer
 from model.words import Span, TokenText, Word, decode_with_spans, source_text
-from service.engine.errors import SourceTooLong
+from service.engine.errors import InvalidOptions, SourceTooLong
 from service.engine.inspection import Inspection, ModelFacts
 from service.engine.interface import Engine, ModelInfo
 from service.engine.request import EngineRequest, SequenceRequest
@@ -287,7 +287,13 @@ class PairFinder:
             deadline=ask.deadline,
             with_log_probs=True,
         )
-        result = await self._engine.submit(request)
+        try:
+            result = await self._engine.submit(request)
+        except InvalidOptions as error:
+            if error.field != "forced_prefix":
+                raise
+            name, given = ("prefix_ids", ask.prefix_ids) if ask.prefix is None else ("prefix", ask.prefix)
+            raise InvalidInspection(name, given, error.allowed) from error
         result.raise_if_failed()
         hypotheses = result.sequences[0].hypotheses
         _check_rank(ask.hypothesis, len(hypotheses))

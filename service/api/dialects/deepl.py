@@ -27,7 +27,6 @@ from service.api.dialects.glossaries import MAX_TERM_CHARACTERS, Glossary, parse
 from service.api.dialects.keys import admit, deepl_key, key_owner
 from service.api.dialects.languages import (
     english_name,
-    main_language,
     same_language,
     source_languages,
     target_languages,
@@ -37,7 +36,7 @@ from service.api.dialects.texts import Manner, check_texts, find_model, translat
 from service.api.errors import NotReady
 from service.api.responses import JsonResponse
 from service.engine.interface import ModelInfo
-from service.routing import UnknownLanguagePair
+from service.routing import UnknownLanguagePair, main_language
 from service.text.markup import Rules
 from service.text.terms import Terms
 
@@ -56,6 +55,7 @@ _VARIANTS = {"en": ("en-GB", "en-US"), "pt": ("pt-BR", "pt-PT")}
 _SPLIT_SENTENCES = ("0", "1", "nonewlines")
 _FORMALITY = ("default", "more", "less", "prefer_more", "prefer_less")
 _TAG_HANDLING: tuple[Literal["xml", "html"], ...] = ("xml", "html")
+_TAG_HANDLING_VERSIONS = ("v1", "v2")
 # A single one; an empty line parts paragraphs all the same.
 _LINE_BREAK = re.compile(r"(?<=\S)[^\S\r\n]*(?:\r\n?+|\n)[^\S\r\n]*(?=\S)")
 _ENTRIES_FORMATS = ("tsv", "csv")
@@ -310,6 +310,10 @@ def _check_options(fields: Fields) -> None:
     for name in ("preserve_formatting", "outline_detection", "show_billed_characters"):
         fields.flag(name)
     _choice(fields, "tag_handling", _TAG_HANDLING)
+    _choice(fields, "tag_handling_version", _TAG_HANDLING_VERSIONS)
+    _choice(fields, "model_type", _MODEL_TYPES)
+    for name in ("ignore_tags", "splitting_tags", "non_splitting_tags"):
+        _tags(fields, name)
     fields.text("context")
     for name in _UNSUPPORTED:
         if fields.get(name) not in (None, "", []):
@@ -337,7 +341,7 @@ def _tags(fields: Fields, name: str) -> frozenset[str]:
 
 
 def _choice(fields: Fields, name: str, allowed: tuple[_Choice, ...]) -> _Choice | None:
-    value = fields.get(name)
+    value = fields.single(name)
     if isinstance(value, bool | int):  # clients send split_sentences as a number, too
         value = str(int(value))
     elif value is not None:

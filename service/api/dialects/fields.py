@@ -18,6 +18,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from service.api.errors import shown
 from service.api.middleware import CLIENT_CLOSED_REQUEST
 from service.api.requests import ClientGone, check_content_encoding
 
@@ -52,7 +53,7 @@ class Fields:
     """What a client sent, under the names it used.
 
     Attributes:
-        values: From JSON whatever stood there. From a form a string, or a list of strings where the name is repeated.
+        values: From JSON whatever stood there. From a form a string, or a tuple of strings where the name is repeated.
         files: Uploaded ones.
     """
 
@@ -63,15 +64,18 @@ class Fields:
         """The value, or None."""
         return self.values.get(name)
 
+    def single(self, name: str) -> object:
+        """The value; the first where a form repeats the name, None where it is missing. A list of JSON stays one."""
+        value = self.values.get(name)
+        return value[0] if isinstance(value, tuple) else value
+
     def text(self, name: str) -> str | None:
         """A single string; the first where a form repeats the name, None where it is missing, null or empty.
 
         Raises:
             BadField: If it is no string.
         """
-        value = self.values.get(name)
-        if isinstance(value, list) and value:
-            value = value[0]
+        value = self.single(name)
         if value is None or value == "":
             return None
         if not isinstance(value, str):
@@ -87,7 +91,7 @@ class Fields:
         value = self.values.get(name)
         if value is None:
             return None
-        items = value if isinstance(value, list) else [value]
+        items = value if isinstance(value, list | tuple) else [value]
         for index, item in enumerate(items):
             if not isinstance(item, str):
                 place = f"{name}[{index}]" if isinstance(value, list) else name
@@ -100,9 +104,7 @@ class Fields:
         Raises:
             BadField: If it is none.
         """
-        value = self.values.get(name)
-        if isinstance(value, list) and value:
-            value = value[0]
+        value = self.single(name)
         if value is None or value == "":
             return None
         if isinstance(value, int) and not isinstance(value, bool):
@@ -117,15 +119,13 @@ class Fields:
         Raises:
             BadField: If it is neither.
         """
-        value = self.values.get(name)
-        if isinstance(value, list) and value:
-            value = value[0]
+        value = self.single(name)
         if value is None or isinstance(value, bool):
             return value
         word = str(value).strip().lower()
         if word in _TRUE | _FALSE:
             return None if word == "" else word in _TRUE
-        raise BadField(f"Invalid request: {name} must be true or false (1 or 0), not {value!r:.100}")
+        raise BadField(f"Invalid request: {name} must be true or false (1 or 0), not {shown(value)}")
 
 
 async def read_fields(request: Request) -> Fields:
@@ -224,7 +224,7 @@ def _grouped(pairs: list[tuple[str, str]]) -> dict[str, object]:
     grouped: dict[str, list[str]] = {}
     for name, value in pairs:
         grouped.setdefault(name, []).append(value)
-    return {name: values[0] if len(values) == 1 else list(values) for name, values in grouped.items()}
+    return {name: values[0] if len(values) == 1 else tuple(values) for name, values in grouped.items()}
 
 
 def _media_type(request: Request) -> tuple[str, str]:
@@ -234,7 +234,9 @@ def _media_type(request: Request) -> tuple[str, str]:
 
 
 def _kind(value: object) -> str:
-    """What kind of JSON value this is, in words; it is no string."""
+    """What kind of JSON value this is, in words."""
+    if isinstance(value, str):
+        return "a string"
     if value is None:
         return "null"
     if isinstance(value, bool):

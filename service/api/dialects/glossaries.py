@@ -13,7 +13,8 @@ from functools import cached_property
 
 from starlette.exceptions import HTTPException
 
-from service.api.dialects.languages import main_language
+from service.api.errors import shown
+from service.routing import main_language
 from service.text.terms import Terms
 
 MAX_GLOSSARIES = 1_000
@@ -164,7 +165,7 @@ def parse_entries(text: str, format_: str, source: str, target: str) -> dict[str
             if any(unicodedata.category(char) in ("Cc", "Zl", "Zp", "Co") for char in value):
                 raise BadGlossary(f"line {number}: the {what} term has a control character in it")
         if term in entries:
-            raise BadGlossary(f"line {number}: {term!r:.100} is there twice")
+            raise BadGlossary(f"line {number}: {shown(term)} is there twice")
         entries[term] = translation
         if len(entries) > MAX_ENTRIES:
             raise BadGlossary(f"more than {MAX_ENTRIES} entries")

@@ -12,6 +12,7 @@ from functools import cache
 from importlib import resources
 
 from service.engine.interface import ModelInfo
+from service.routing import main_language
 
 
 @cache
@@ -43,8 +44,3 @@ def target_languages(models: Sequence[ModelInfo], source: str | None = None) -> 
 def same_language(one: str, other: str) -> bool:
     """Whether two codes name one main language: `en-GB` and `EN` do."""
     return main_language(one) == main_language(other)
-
-
-def main_language(code: str) -> str:
-    """The part of a code before its variant, in small letters."""
-    return code.replace("_", "-").partition("-")[0].lower()

@@ -67,7 +67,7 @@ async def translate(request: Request, services: ServicesDep) -> Response:
     if not is_auto and _is_identity(services, source, target):
         answer = {"translatedText": q}
         if num_alternatives:
-            answer["alternatives"] = _one_or_all([[] for _ in texts], isinstance(q, list))
+            answer["alternatives"] = _one_or_all([[] for _ in texts], isinstance(q, list | tuple))
         return JsonResponse(answer)
     try:
         translations = await translate_texts(
@@ -82,7 +82,7 @@ async def translate(request: Request, services: ServicesDep) -> Response:
         )
     except UnknownLanguagePair as error:
         raise _no_pair(services, error, source, target) from error
-    batch = isinstance(q, list)
+    batch = isinstance(q, list | tuple)
     answer = {"translatedText": _one_or_all([item.text for item in translations], batch)}
     if num_alternatives:
         answer["alternatives"] = _one_or_all([list(item.alternatives) for item in translations], batch)

@@ -1,11 +1,18 @@
 import inspect
+import re
 
 import pytest
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, ValidationError
 
 from service.api import errors
+from service.api.schemas import fields_at
 from service.engine import errors as engine_errors
 from service.routing import UnknownLanguagePair
+
+WRONG = (None, True, 4.0, 1e30, "x", [], [None], [[]], [1.0], {}, {"": 1})
+FOREIGN_WORDS = re.compile(r"\b(None|True|False|Input should|NoneType)\b")
 
 
 def every_subclass(base):
@@ -45,6 +52,60 @@ def test_long_and_deep_values_are_not_repeated():
 def test_kinds_of_validation_errors_that_are_not_known_keep_the_library_s_words():
     error = RequestValidationError([{"type": "new", "loc": ("body", "text"), "msg": "Is odd", "input": 1}])
     assert errors.problem_of(error)["errors"] == [{"field": "text", "given": 1, "allowed": "Is odd"}]
+
+
+def bodies(routes):
+    """What each route takes as its body; an app has routers within routers."""
+    for route in routes:
+        if isinstance(route, APIRoute) and route.body_field is not None:
+            yield route.body_field.field_info.annotation
+        else:
+            yield from bodies(getattr(getattr(route, "original_router", route), "routes", ()))
+
+
+def test_every_wrong_value_of_every_field_is_told_in_json_s_words(client):
+    schemas = {schema for schema in bodies(client.app.routes) if issubclass(schema, BaseModel)}
+    assert len(schemas) > 5
+    num_refused = 0
+    for schema in schemas:
+        names = fields_at(schema, ())
+        places = [(name,) for name in names] + [(name, inner) for name in names for inner in fields_at(schema, [name])]
+        for place in [*places, ("",), ("decoding", "")]:
+            for value in WRONG:
+                body = {place[0]: value if len(place) == 1 else {place[1]: value}}
+                try:
+                    schema.model_validate({"text": "Hello.", **body})
+                except ValidationError as error:
+                    faults = [fault | {"loc": ("body", *fault["loc"])} for fault in error.errors()]
+                    problem = errors.problem_of(RequestValidationError(faults), schema)
+                    assert not FOREIGN_WORDS.search(problem["detail"]), problem
+                    assert all(fault["field"] != "body" for fault in problem["errors"]), problem
+                    num_refused += 1
+    assert num_refused > 500
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "detail"),
+    [
+        (
+            "translate",
+            {"decoding": {"beam_size": 4.0}},
+            "decoding.beam_size is 4.0; allowed is an integer from 1 to 16",
+        ),
+        ("translate", {"decoding": {"length_penalty": 11}}, "decoding.length_penalty is 11; allowed is a number from"),
+        ("translate", {"decoding": {"top_k": 1e30}}, "decoding.top_k is 1e+30; allowed is an integer from 1 to 922337"),
+        ("translate", {"deadline_seconds": 0}, "deadline_seconds is 0; allowed is a number above 0"),
+        ("translate", {"": 1}, '"" is an unknown field (there are: text, '),
+        ("translate", {"decoding": {"": 1}}, 'decoding."" is an unknown field (there are: beam_size, '),
+        ("translate", {"decoding": {"body": 1}}, "decoding.body is an unknown field"),
+        ("translate", {"text.": 1}, '"text." is an unknown field; did you mean text?'),
+        ("attention?estimate=x", {}, 'estimate is "x"; allowed is true or false'),
+    ],
+)
+def test_a_message_names_the_field_and_the_value_as_they_were_sent(client, path, body, detail):
+    response = client.post(f"/v1/{path}", json={"text": "Hello."} | body)
+    assert response.status_code == 422
+    assert response.json()["detail"].startswith(detail)
 
 
 def test_only_what_may_pass_by_itself_has_retry_after():

@@ -259,3 +259,32 @@ def test_usage_counts_the_characters_of_what_was_translated(client, engine):
     usage = client.get("/v2/usage", headers=KEY).json()
     assert usage["character_count"] == 5
     assert usage["character_limit"] > 10**9
+
+
+@pytest.mark.parametrize("name", ["target_lang", "source_lang", "glossary_id", "formality", "context", "tag_handling"])
+def test_a_list_where_one_value_belongs_is_refused_in_json_and_its_first_taken_in_a_form(client, name):
+    value = {"target_lang": "FR", "source_lang": "EN", "formality": "default", "tag_handling": "xml"}.get(name, "x")
+    message = message_of(client.post("/v2/translate", json=HELLO | {name: [value]}, headers=KEY))
+    assert message == f"Invalid request: {name} must be a string, not a list"
+    if name != "glossary_id":
+        assert texts_of(client.post("/v2/translate", data=HELLO | {name: [value, "?"]}, headers=KEY)) == ["HELLO."]
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"ignore_tags": 5}, "Invalid request: ignore_tags must be a string, not a number"),
+        ({"splitting_tags": [None]}, "Invalid request: splitting_tags[0] must be a string, not null"),
+        ({"tag_handling_version": "v3"}, "Value for 'tag_handling_version' not supported. Allowed: v1, v2"),
+        ({"preserve_formatting": {"a": None}}, "not an object with 1 field"),
+        ({"outline_detection": "maybe"}, 'must be true or false (1 or 0), not "maybe"'),
+        ({"target_lang": "FR-"}, "Value for 'target_lang' not supported. There is: en-fr"),
+        ({"source_lang": "en-!", "text": ["x"]}, "Value for 'source_lang' not supported. There is: en-fr"),
+    ],
+)
+def test_a_wrong_value_is_refused_also_where_it_would_have_no_effect(client, option, message):
+    assert message in message_of(client.post("/v2/translate", json=HELLO | option, headers=KEY))
+
+
+def test_a_body_that_is_a_string_is_called_one(client):
+    assert message_of(client.post("/v2/translate", json="text", headers=KEY)).endswith("an object, not a string")

@@ -88,7 +88,7 @@ def test_alternatives_are_the_next_best_without_repetition(client, engine):
         ({"q": ["a", None]}, "Invalid request: q[1] must be a string, not null"),
         ({"source": None}, "Invalid request: missing source parameter"),
         ({"target": ""}, "Invalid request: missing target parameter"),
-        ({"target": ["fr", 2]}, None),
+        ({"target": ["fr", 2]}, "Invalid request: target must be a string, not a list"),
         ({"target": True}, "Invalid request: target must be a string, not true or false"),
         ({"source": "zz"}, "zz is not supported; there is: en-fr"),
         ({"target": "zz"}, "zz is not supported; there is: en-fr"),
@@ -102,11 +102,7 @@ def test_alternatives_are_the_next_best_without_repetition(client, engine):
     ],
 )
 def test_what_is_wrong_is_said_in_libretranslate_s_shape(client, change, message):
-    response = client.post("/translate", json=HELLO | change)
-    if message is None:
-        assert response.json() == {"translatedText": "HELLO."}
-    else:
-        assert error_of(response) == message
+    assert error_of(client.post("/translate", json=HELLO | change)) == message
 
 
 def test_a_pair_that_is_missing_between_known_languages_is_named_in_words(engine, make_client):
@@ -288,3 +284,16 @@ def test_what_a_page_asks_first(client):
     assert settings["charLimit"] == 32768
     assert settings["language"]["target"] == {"code": "fr", "name": "French"}
     assert error_of(client.post("/suggest", data={"q": "a"}), 403) == "Suggestions are disabled on this server."
+
+
+@pytest.mark.parametrize("name", ["source", "target", "format"])
+def test_a_list_where_one_value_belongs_is_refused_in_json_and_its_first_taken_in_a_form(client, name):
+    value = {"source": "en", "target": "fr", "format": "text"}[name]
+    message = error_of(client.post("/translate", json=HELLO | {name: [value]}))
+    assert message == f"Invalid request: {name} must be a string, not a list"
+    assert client.post("/translate", data=HELLO | {name: [value, "?"]}).json() == {"translatedText": "HELLO."}
+
+
+@pytest.mark.parametrize("codes", [{"source": "en-!"}, {"target": "fr-"}, {"source": "fr-é", "target": "fr"}])
+def test_what_is_no_code_is_not_taken_for_the_language_it_begins_like(client, codes):
+    assert "is not supported; there is: en-fr" in error_of(client.post("/translate", json=HELLO | codes))
