@@ -8,7 +8,8 @@ from __future__ import annotations
 import posixpath
 import re
 import urllib.parse
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from service.text.documents.archive import Archive
 from service.text.documents.parts import InvalidDocument, Part, decode_text, encode_text
@@ -28,6 +29,11 @@ _ODT_UNTRANSLATED = frozenset(
     "text:bookmark-ref text:reference-ref text:chapter text:file-name text:author-name text:author-initials "
     "text:note-citation text:bibliography-mark math:math svg:title svg:desc office:binary-data text:variable-set "
     "text:variable-get text:user-field-get text:expression text:database-display text:template-name".split()
+)
+
+# Spaces that are an element, right behind a word: the first of them can as well be written as one.
+_ODT_SPACES = re.compile(
+    r"""(?<=[^\s>])((?:</text:(?:span|a)>)*)<text:s(?:\s+text:c\s*=\s*["']([0-9]{1,5})["'])?\s*/>"""
 )
 
 _XHTML_SPLITTING = frozenset(
@@ -60,6 +66,11 @@ class PagesDocument:
         """One for each file with text."""
         return list(self._pages.values())
 
+    def changed(self, change: Callable[[str], str]) -> PagesDocument:
+        """The same with other texts."""
+        pages = {name: replace(part, text=change(part.text)) for name, part in self._pages.items()}
+        return PagesDocument(self._archive, pages, self._codecs)
+
     def render(self, translations: Sequence[str]) -> bytes:
         """The file with its pages translated."""
         contents = {
@@ -79,7 +90,8 @@ def open_odt(data: bytes, *, max_expanded_bytes: int) -> PagesDocument:
     names = [name for name in ("content.xml", "styles.xml") if name in archive.names]
     if "content.xml" not in names:
         raise InvalidDocument("the file has no content.xml in it")
-    return _pages(archive, dict.fromkeys(names, (_ODT_UNTRANSLATED, _ODT_SPLITTING)))
+    document = _pages(archive, dict.fromkeys(names, (_ODT_UNTRANSLATED, _ODT_SPLITTING)))
+    return document.changed(lambda text: _ODT_SPACES.sub(_spaces, text))
 
 
 def open_epub(data: bytes, *, max_expanded_bytes: int) -> PagesDocument:
@@ -109,6 +121,11 @@ def open_epub(data: bytes, *, max_expanded_bytes: int) -> PagesDocument:
     if not rules:
         raise InvalidDocument("the book has no pages in it")
     return _pages(archive, rules)
+
+
+def _spaces(match: re.Match[str]) -> str:
+    more = int(match[2] or 1) - 1
+    return f"{match[1]} " + (f'<text:s text:c="{more}"/>' if more > 0 else "")
 
 
 _ENCODING = re.compile(r"""<\?xml[^>]*?encoding\s*=\s*["']([\w.-]+)["']""")

@@ -24,6 +24,9 @@ from service.text.documents.parts import Part
 from service.text.documents.trees import local_name
 
 _SPACE_ATTRIBUTE = "{http://www.w3.org/XML/1998/namespace}space"
+_HYPHENS = {"noBreakHyphen": "\u2011", "softHyphen": "\u00ad"}
+"""Elements of Word that are a character within a word, and that character."""
+
 _NOT_IN_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -175,7 +178,7 @@ def _part_runs(parent: etree._Element) -> None:
         if local_name(run) != "r":
             continue
         settings = next((child for child in run if local_name(child) == "rPr"), None)
-        contents = [child for child in run if child is not settings]
+        contents = [_as_text(child) for child in run if child is not settings]
         place = parent.index(run)
         for offset, content in enumerate(contents[1:], start=1):
             other = etree.Element(run.tag, dict(run.attrib), nsmap=run.nsmap)
@@ -183,6 +186,18 @@ def _part_runs(parent: etree._Element) -> None:
                 other.append(deepcopy(settings))
             other.append(content)
             parent.insert(place + offset, other)
+
+
+def _as_text(content: etree._Element) -> etree._Element:
+    """Where the content of a run stands for a character, that character as text, in its place."""
+    character = _HYPHENS.get(local_name(content))
+    if character is not None:
+        name = etree.QName(etree.QName(content).namespace, "t")
+        for child in list(content):
+            content.remove(child)
+        content.attrib.clear()
+        content.tag, content.text = name.text, character
+    return content
 
 
 def _is_break(node: etree._Element, vocabulary: Vocabulary) -> bool:

@@ -21,6 +21,7 @@ _TIMING = re.compile(
     r"^[^\S\r\n]*\d{1,3}:\d{1,2}:\d{1,2}[,.:]\d{1,3}[^\S\r\n]*-->[^\S\r\n]*\d{1,3}:\d{1,2}:\d{1,2}[,.:]\d{1,3}[^\r\n]*(?:\r\n|\r|\n|\Z)",
     re.MULTILINE,
 )
+_BLANK_LINES = re.compile(r"(?:[^\S\r\n]*(?:\r\n?+|\n))*+")
 # A blank line ends a cue; a file may also go on with the number and the time of the next one.
 _CUE_END = re.compile(r"(?:\r\n?+|\n)[^\S\r\n]*(?:\r\n?+|\n|\Z)|\Z")
 _LINE_BREAK = re.compile(r"\r\n?+|\n")
@@ -73,6 +74,10 @@ class SubtitleDocument:
 
     def _add_cue(self, start: int, limit: int) -> None:
         """Adds the texts of a cue that begins at `start`, the next one's time standing at `limit`."""
+        if limit < len(self._text):
+            limit = self._before_number(start, limit)
+        blank = _BLANK_LINES.match(self._text, start, limit)  # nothing is said here; or it is, further down
+        start = blank.end() if blank else start
         end = _CUE_END.search(self._text, start, limit)
         stop = end.start() if end else limit
         lines: list[tuple[int, int]] = []
@@ -81,11 +86,6 @@ class SubtitleDocument:
             line_end = line_break.start() if line_break else stop
             lines.append((place, line_end))
             place = line_break.end() if line_break else stop
-        # Without a blank line between two cues, the number of the next one is the last line.
-        if stop == limit < len(self._text) and self._text[slice(*lines[-1])].strip() == "":
-            lines.pop()
-        if limit < len(self._text) and stop == limit and lines and self._text[slice(*lines[-1])].strip().isdecimal():
-            lines.pop()
         together: list[list[tuple[int, int]]] = []
         for line in lines:
             if together and not _SPEAKER.match(self._text[slice(*line)]):
@@ -94,6 +94,12 @@ class SubtitleDocument:
                 together.append([line])
         for group in together:
             self._add_text(group)
+
+    def _before_number(self, start: int, limit: int) -> int:
+        """Where the line with the next cue's number begins, which need not have a blank line before it; or `limit`."""
+        lines = self._text[start:limit].removesuffix("\n").removesuffix("\r")
+        begin = max(lines.rfind("\n"), lines.rfind("\r")) + 1
+        return start + begin if lines[begin:].strip().isdecimal() else limit
 
     def _add_text(self, lines: Sequence[tuple[int, int]]) -> None:
         start, end = lines[0][0], lines[-1][1]

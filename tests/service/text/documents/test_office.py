@@ -225,3 +225,17 @@ def test_slides_tables_and_notes_are_translated_with_their_formatting():
     )
     assert slide.shapes[2].table.cell(0, 1).text == "IN A CELL"
     assert slide.notes_slide.notes_text_frame.text == "SOME NOTES"
+
+
+def test_hyphens_that_are_elements_stay_within_their_words():
+    document, paragraph = paragraph_with(("A non", ""))
+    run = paragraph.runs[0]._r
+    run.append(OxmlElement("w:noBreakHyphen"))
+    for text in ("stop soft", None, "ware."):
+        content = OxmlElement("w:softHyphen" if text is None else "w:t")
+        content.text = text
+        run.append(content)
+    taken = opened("a.docx", document)
+    assert [(part.text, part.format) for part in taken.parts] == [("A non\u2011stop soft\u00adware.", "text")]
+    (result,) = reopened("a.docx", translated(taken)).paragraphs
+    assert result.text == "A NON\u2011STOP SOFT\u00adWARE."

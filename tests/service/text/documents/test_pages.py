@@ -124,3 +124,18 @@ def test_a_doctype_without_entities_is_no_fault():
         "<office:document-content", "<!DOCTYPE office:document-content>\n<office:document-content", 1
     )
     assert len(opened("a.odt", zipped({"content.xml": content})).parts) == 1
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ('car<text:s text:c="3"/>is', 'car <text:s text:c="2"/>is'),
+        ("<text:span>car</text:span><text:s/>is", "<text:span>car</text:span> is"),
+        ('car <text:s text:c="2"/>is', 'car <text:s text:c="2"/>is'),
+        ('</text:p><text:p><text:s text:c="2"/>is', '</text:p><text:p><text:s text:c="2"/>is'),
+    ],
+)
+def test_words_that_only_spaces_as_elements_part_stay_two(written, expected):
+    content = ODT_CONTENT.replace("</text:p>", f"</text:p><text:p>{written}</text:p>", 1)
+    (part,) = opened("a.odt", zipped({"content.xml": content})).parts
+    assert f"<text:p>{expected}</text:p>" in part.text

@@ -62,6 +62,7 @@ def test_numbers_times_blank_lines_and_the_number_of_lines_stay(line_break):
 
 def test_cues_without_a_blank_line_between_them_are_told_apart():
     film = "1\n00:00:01,000 --> 00:00:02,000\nOne.\n2\n00:00:03,000 --> 00:00:04,000\nTwo 2.\n"
+    assert [part.text for part in opened(film).parts] == ["One.", "Two 2."]
     assert translated(opened(film)).decode() == film.replace("One", "ONE").replace("Two", "TWO")
 
 
@@ -99,3 +100,10 @@ def test_hostile_files_take_linear_time():
             translated(opened(text))
         except InvalidDocument:
             pass
+
+
+@pytest.mark.parametrize("blank", ["\n", "\n\n", " \t\n"])
+def test_a_cue_in_which_nothing_is_said_stays_and_the_next_one_s_number_is_no_speech(blank):
+    film = f"1\n00:00:01,000 --> 00:00:02,000\n{blank}2\n00:00:03,000 --> 00:00:04,000\n{blank}Said late.\n"
+    assert [part.text for part in opened(film).parts] == ["Said late."]
+    assert translated(opened(film)).decode() == film.replace("Said late", "SAID LATE")
