@@ -46,7 +46,8 @@ COPY service service
 ARG WITH_MODEL=yes
 RUN if [ "$WITH_MODEL" != yes ]; then rm -rf model/pretrained/*/; fi \
  && /gossamer/bin/pip install --no-compile --no-deps . \
- && { [ "$(uname -m)" != x86_64 ] || ls /gossamer/lib/python3*/site-packages/model/native/libkernels.so*; } \
+ && { [ "$(uname -m)" != x86_64 ] || \
+      (cd /gossamer/lib/python3*/site-packages/model/native && ls libkernels_avx512.so* libkernels_avx2.so*); } \
  && /gossamer/bin/pip uninstall -y -q pip setuptools \
  # Compiled now, because nothing can be written later; with hashes, so that the time of a file does not matter. PyTorch
  # has files for newer Pythons than ours, which are left as they are; ours must compile.

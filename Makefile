@@ -9,7 +9,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 LOCK := requirements/lock.txt
 # What an installation is made from: any change of it installs again.
-BUILD := pyproject.toml setup.py model/native/kernels.c model/native/kernels.h model/native/search.c $(LOCK)
+BUILD := pyproject.toml setup.py model/native/kernels.c model/native/kernels.h model/native/avx512.h \
+	model/native/avx2.h model/native/search.c $(LOCK)
 
 # The Python that .venv is made from: the first of these that is new enough, or yours with make PYTHON=...
 PYTHON_CANDIDATES := python3.13 python3.12 python3.11 python3

@@ -78,18 +78,16 @@ def _processor(settings: Settings, machine: Machine, devices: ComputeDevices) ->
             f"torch {devices.torch_version} has no int8 kernels for this processor: matrices stay in float32",
             "a processor with AVX2, better with AVX-512 VNNI, translates several times faster",
         )
-    elif not devices.has_vnni:
-        yield Finding(
-            "hint",
-            "the processor has no VNNI: int8 works with 7-bit activations, somewhat slower and less exact",
-            "a processor with VNNI (Intel since Ice Lake, AMD since Zen 4)",
-        )
-    else:
+    elif devices.has_vnni:
         yield Finding("fact", "int8: fast and exact here (VNNI)")
-    if devices.has_vnni and devices.vector_width == "AVX512" and not devices.has_compiled_kernels:
+    elif devices.has_compiled_kernels:
+        yield Finding("fact", "int8: exact here; with VNNI (Intel since Ice Lake, AMD since Zen 4) it would be faster")
+    if devices.can_run_kernels and not devices.has_compiled_kernels:
+        less = "" if devices.has_vnni else ", and with 7-bit activations, less exact"
         yield Finding(
             "hint",
-            "the compiled decode kernels are missing: translations run on torch's own, at half the speed or less",
+            "the compiled decode kernels are missing: translations run on torch's own, at half the speed or "
+            f"less{less}",
             "a C compiler (gcc), then install again: pip install -e . (or make setup after touching pyproject.toml)",
         )
     threads = settings.torch_threads

@@ -1,4 +1,5 @@
-/* Whole encoder passes and whole decode steps in 8-bit integers, for x86-64 processors with AVX-512 VNNI.
+/* Whole encoder passes and whole decode steps in 8-bit integers, for x86-64 processors with AVX-512 VNNI or AVX2: compiled
+ * once for each, with the same bits as the result.
  *
  * The same arithmetic as the PyTorch modules of model/ in int8 (which stay the definition, and run where this file was
  * not compiled): weights rounded by output, inputs rounded by row, everything between the matrix products in float32.
@@ -15,7 +16,6 @@
  * scores are then one multiply-add a dimension, without horizontal sums. They are float16: where sources are long or rows
  * many, a step waits for keys and values to come from memory. What is beyond its range becomes its largest number.
  */
-#include <immintrin.h>
 #include <math.h>
 #include <pthread.h>
 #include <sched.h>
@@ -28,15 +28,20 @@
 
 #include "kernels.h"
 
-#define GS_ABI 4
+#if defined(__AVX512VNNI__)
+#include "avx512.h"
+#else
+#include "avx2.h"
+#endif
+
+#define GS_ABI 5
 #define MAX_THREADS 64
-#define INLINE static inline __attribute__((always_inline))
 
 enum activation { ACT_NONE = 0, ACT_RELU = 1, ACT_SWISH = 2, ACT_GELU = 3, ACT_GELU_TANH = 4 };
 
 /* The layouts of these structures are repeated in library.py. */
 typedef struct {
-    const uint8_t *weights; /* [ceil(N / 32)][K / 4][32][4], each rounded weight + 128 */
+    const uint8_t *weights; /* [ceil(N / 32)][K / 4][32][4], each rounded weight + gs_weight_shift() */
     const float *scales;    /* [N]: the value of one step of the weight, over the levels of the input */
     const float *bias;      /* [N], or NULL */
     int32_t outputs, inputs;
@@ -235,347 +240,62 @@ INLINE void share(team t, int count, int *first, int *last) {
 
 /* ---------------------------------------------------------------------------------------------------- numbers */
 
-INLINE __mmask16 lanes(int count) { return count >= 16 ? (__mmask16)0xFFFF : (__mmask16)((1u << count) - 1); }
-
 /* e^x to about 1 ulp: x = n ln 2 + r, a polynomial in r, times 2^n (the coefficients of Cephes' expf). */
-INLINE __m512 exponential(__m512 x) {
-    x = _mm512_max_ps(_mm512_min_ps(x, _mm512_set1_ps(88.7f)), _mm512_set1_ps(-103.9f));
-    __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504f)), _MM_FROUND_TO_NEAREST_INT);
-    __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693359375f), x);
-    r = _mm512_fnmadd_ps(n, _mm512_set1_ps(-2.12194440e-4f), r);
-    __m512 p = _mm512_set1_ps(1.9875691500e-4f);
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.3981999507e-3f));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(8.3334519073e-3f));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(4.1665795894e-2f));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.6666665459e-1f));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(5.0000001201e-1f));
-    p = _mm512_fmadd_ps(p, _mm512_mul_ps(r, r), _mm512_add_ps(r, _mm512_set1_ps(1.0f)));
-    return _mm512_scalef_ps(p, n);
+INLINE floats exponential(floats x) {
+    x = larger(smaller(x, splat(88.7f)), splat(-103.9f));
+    floats n = nearest(times(x, splat(1.44269504f)));
+    floats r = minus_times(n, splat(0.693359375f), x);
+    r = minus_times(n, splat(-2.12194440e-4f), r);
+    floats p = splat(1.9875691500e-4f);
+    p = times_plus(p, r, splat(1.3981999507e-3f));
+    p = times_plus(p, r, splat(8.3334519073e-3f));
+    p = times_plus(p, r, splat(4.1665795894e-2f));
+    p = times_plus(p, r, splat(1.6666665459e-1f));
+    p = times_plus(p, r, splat(5.0000001201e-1f));
+    p = times_plus(p, times(r, r), add(r, splat(1.0f)));
+    return times_power(p, n);
 }
 
-static __m512 activate_rare(__m512 x, int kind) {
+static floats activate_rare(floats x, int kind) {
     float values[16];
-    _mm512_storeu_ps(values, x);
+    store(values, x);
     for (int i = 0; i < 16; i++) {
         float v = values[i];
         values[i] = kind == ACT_GELU ? 0.5f * v * (1.0f + erff(v * 0.70710678f))
                                      : 0.5f * v * (1.0f + tanhf(0.79788456f * (v + 0.044715f * v * v * v)));
     }
-    return _mm512_loadu_ps(values);
+    return load(values);
 }
 
-INLINE __m512 activate(__m512 x, int kind) {
+INLINE floats activate(floats x, int kind) {
     switch (kind) {
         case ACT_NONE: return x;
-        case ACT_RELU: return _mm512_max_ps(x, _mm512_setzero_ps());
-        case ACT_SWISH: {
-            __m512 denominator = _mm512_add_ps(_mm512_set1_ps(1.0f), exponential(_mm512_sub_ps(_mm512_setzero_ps(), x)));
-            return _mm512_div_ps(x, denominator);
-        }
+        case ACT_RELU: return larger(x, zeros());
+        case ACT_SWISH: return divide(x, add(splat(1.0f), exponential(subtract(zeros(), x))));
         default: return activate_rare(x, kind);
     }
 }
 
 /* gamma (x - mean) / sqrt(variance + eps) + beta; in place is fine. */
 static void normalize(const float *x, float *y, int width, const gs_norm *norm) {
-    __m512 sum = _mm512_setzero_ps();
-    for (int i = 0; i < width; i += 16) sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(lanes(width - i), x + i));
-    float mean = _mm512_reduce_add_ps(sum) / width;
-    __m512 center = _mm512_set1_ps(mean), squares = _mm512_setzero_ps();
+    floats sum = zeros();
+    for (int i = 0; i < width; i += 16) sum = add(sum, load_some(width - i, x + i));
+    float mean = sum_of(sum) / width;
+    floats center = splat(mean), squares = zeros();
     for (int i = 0; i < width; i += 16) {
-        __mmask16 mask = lanes(width - i);
-        __m512 d = _mm512_maskz_sub_ps(mask, _mm512_maskz_loadu_ps(mask, x + i), center);
-        squares = _mm512_fmadd_ps(d, d, squares);
+        floats d = keep(lanes(width - i), subtract(load_some(width - i, x + i), center));
+        squares = times_plus(d, d, squares);
     }
-    __m512 rate = _mm512_set1_ps(1.0f / sqrtf(_mm512_reduce_add_ps(squares) / width + norm->eps));
+    floats rate = splat(1.0f / sqrtf(sum_of(squares) / width + norm->eps));
     for (int i = 0; i < width; i += 16) {
-        __mmask16 mask = lanes(width - i);
-        __m512 d = _mm512_mul_ps(_mm512_sub_ps(_mm512_maskz_loadu_ps(mask, x + i), center), rate);
-        d = _mm512_fmadd_ps(d, _mm512_maskz_loadu_ps(mask, norm->weight + i), _mm512_maskz_loadu_ps(mask, norm->bias + i));
-        _mm512_mask_storeu_ps(y + i, mask, d);
+        const int left = width - i;
+        floats d = times(subtract(load_some(left, x + i), center), rate);
+        d = times_plus(d, load_some(left, norm->weight + i), load_some(left, norm->bias + i));
+        store_some(y + i, left, d);
     }
 }
 
-/* Rows of numbers in 8 bits. */
-typedef struct {
-    int8_t *values;  /* [R][stride] */
-    float *ranges;   /* [R] largest magnitude */
-    int32_t *offsets; /* [R] 128 times the sum of a row: what the weights' + 128 adds to a product */
-    int stride;
-} rounded;
-
-/* Round a row to 127 steps of its own largest magnitude. */
-static void round_row(const float *x, int width, rounded out, int row) {
-    __m512 largest = _mm512_setzero_ps();
-    for (int i = 0; i < width; i += 16)
-        largest = _mm512_max_ps(largest, _mm512_abs_ps(_mm512_maskz_loadu_ps(lanes(width - i), x + i)));
-    float range = _mm512_reduce_max_ps(largest);
-    if (!(range >= 1e-30f)) range = range != range ? range : 1e-30f;
-    __m512 divisor = _mm512_set1_ps(range), levels = _mm512_set1_ps(127.0f);
-    __m512i sum = _mm512_setzero_si512();
-    int8_t *to = out.values + (size_t)row * out.stride;
-    for (int i = 0; i < width; i += 16) {
-        __mmask16 mask = lanes(width - i);
-        __m512 scaled = _mm512_mul_ps(_mm512_div_ps(_mm512_maskz_loadu_ps(mask, x + i), divisor), levels);
-        __m512i whole = _mm512_maskz_cvtps_epi32(mask, scaled);
-        sum = _mm512_add_epi32(sum, whole);
-        _mm512_mask_cvtsepi32_storeu_epi8(to + i, mask, whole);
-    }
-    out.ranges[row] = range;
-    out.offsets[row] = 128 * _mm512_reduce_add_epi32(sum);
-}
-
-/* ------------------------------------------------------------------------------------------- matrix products */
-
-typedef struct {
-    float *to;             /* [R][stride]; NULL: only what follows is wanted */
-    size_t stride;
-    const float *residual; /* added, same layout as `to`, or NULL */
-    int activation;
-    float *maxima;         /* [R][blocks] of each 32 outputs the maximum, NaN where one is NaN or +inf; or NULL */
-    uint8_t *places;       /* [R][blocks] where in the block the first such stands */
-    float *sums;           /* [R][blocks] the sum of e^(x - maximum); or NULL */
-    int blocks;
-} target;
-
-/* `height` rows times 32 outputs. The height is a constant where this is called, so that the compiler unrolls the loops
- * and keeps every sum in a register. */
-INLINE void tile(const int height, const int8_t *a, size_t stride, const uint8_t *w, int groups, __m512i sums[12][2]) {
-    __m512i s[12][2];
-#pragma GCC unroll 12
-    for (int r = 0; r < height; r++) s[r][0] = s[r][1] = _mm512_setzero_si512();
-    for (int g = 0; g < groups; g++) {
-        const uint8_t *at = w + (size_t)g * 4 * COLUMNS;
-        __m512i low = _mm512_loadu_si512(at), high = _mm512_loadu_si512(at + 64);
-        /* Few rows wait for memory whatever is done; with more, the next block arrives while this one is used. */
-        if (height > 6) {
-            _mm_prefetch((const char *)at + (size_t)groups * 4 * COLUMNS, _MM_HINT_T1);
-            _mm_prefetch((const char *)at + (size_t)groups * 4 * COLUMNS + 64, _MM_HINT_T1);
-        }
-#pragma GCC unroll 12
-        for (int r = 0; r < height; r++) {
-            int32_t four;
-            memcpy(&four, a + r * stride + g * 4, 4);
-            __m512i row = _mm512_set1_epi32(four);
-            s[r][0] = _mm512_dpbusd_epi32(s[r][0], low, row);
-            s[r][1] = _mm512_dpbusd_epi32(s[r][1], high, row);
-        }
-    }
-#pragma GCC unroll 12
-    for (int r = 0; r < height; r++) sums[r][0] = s[r][0], sums[r][1] = s[r][1];
-}
-
-/* A function of its own, so that no tile spills for the sake of what follows it. */
-#define TILE(height)                                                                                                   \
-    static __attribute__((noinline)) void tile_##height(const int8_t *a, size_t stride, const uint8_t *w, int groups,  \
-                                                        __m512i sums[12][2]) {                                         \
-        tile(height, a, stride, w, groups, sums);                                                                      \
-    }
-TILE(1) TILE(2) TILE(3) TILE(4) TILE(5) TILE(6) TILE(7) TILE(8) TILE(9) TILE(10) TILE(11) TILE(12)
-
-typedef void (*tile_function)(const int8_t *, size_t, const uint8_t *, int, __m512i[12][2]);
-static const tile_function tiles[13] = {NULL,   tile_1, tile_2, tile_3, tile_4,  tile_5, tile_6,
-                                        tile_7, tile_8, tile_9, tile_10, tile_11, tile_12};
-
-INLINE __m512 finish(__m512i sum, const gs_linear *linear, int column, __mmask16 mask, float range, int32_t offset,
-                     int activation, const float *residual) {
-    __m512 value = _mm512_cvtepi32_ps(_mm512_sub_epi32(sum, _mm512_set1_epi32(offset)));
-    value = _mm512_mul_ps(value, _mm512_maskz_loadu_ps(mask, linear->scales + column));
-    value = _mm512_mul_ps(value, _mm512_set1_ps(range));
-    if (linear->bias) value = _mm512_add_ps(value, _mm512_maskz_loadu_ps(mask, linear->bias + column));
-    if (activation) value = activate(value, activation);
-    if (residual) value = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, residual), value);
-    return value;
-}
-
-/* What is kept of a block of outputs; there may be no need of the outputs themselves. */
-INLINE void describe(const __m512 values[2], target out, size_t at) {
-    const __m512 infinity = _mm512_set1_ps(INFINITY);
-    const __mmask16 odd = _mm512_cmp_ps_mask(values[0], infinity, _CMP_NLT_UQ) |
-                          _mm512_cmp_ps_mask(values[1], infinity, _CMP_NLT_UQ); /* must not vanish in a maximum */
-    const float maximum = odd ? NAN : _mm512_reduce_max_ps(_mm512_max_ps(values[0], values[1]));
-    const __m512 center = _mm512_set1_ps(maximum);
-    const uint32_t best = (uint32_t)_mm512_cmp_ps_mask(values[0], center, _CMP_EQ_OQ) |
-                          (uint32_t)_mm512_cmp_ps_mask(values[1], center, _CMP_EQ_OQ) << 16;
-    out.maxima[at] = maximum;
-    out.places[at] = best ? (uint8_t)__builtin_ctz(best) : 0;
-    if (!out.sums) return;
-    /* Where all are -inf, e^(-inf + inf) would be NaN. */
-    const __m512 from = maximum == -INFINITY ? _mm512_setzero_ps() : center;
-    const __mmask16 some[2] = {_mm512_cmp_ps_mask(values[0], _mm512_set1_ps(-INFINITY), _CMP_NEQ_UQ),
-                               _mm512_cmp_ps_mask(values[1], _mm512_set1_ps(-INFINITY), _CMP_NEQ_UQ)};
-    const __m512 total = _mm512_add_ps(_mm512_maskz_mov_ps(some[0], exponential(_mm512_sub_ps(values[0], from))),
-                                       _mm512_maskz_mov_ps(some[1], exponential(_mm512_sub_ps(values[1], from))));
-    out.sums[at] = _mm512_reduce_add_ps(total);
-}
-
-/* One block of 32 outputs for all rows: of up to 512 inputs it stays in the first cache while the rows come by. */
-static void multiply_block(const gs_linear *linear, int block, rounded input, int rows, target out) {
-    const int groups = linear->inputs / 4, start = block * COLUMNS;
-    const uint8_t *weights = linear->weights + (size_t)block * linear->inputs * COLUMNS;
-    __m512i sums[12][2];
-    for (int first = 0; first < rows;) {
-        int left = rows - first;
-        /* 12 rows are as many sums as there are registers; a rest of 13 to 23 is halved, no tile is left with one row. */
-        int height = left <= 12 ? left : left < 24 ? (left + 1) / 2 : 12;
-        tiles[height](input.values + (size_t)first * input.stride, input.stride, weights, groups, sums);
-        for (int r = 0; r < height; r++) {
-            const int row = first + r;
-            __m512 values[2];
-            for (int v = 0; v < 2; v++) {
-                const int column = start + v * 16;
-                if (column >= linear->outputs) {
-                    values[v] = _mm512_set1_ps(-INFINITY);
-                    continue;
-                }
-                const __mmask16 mask = lanes(linear->outputs - column);
-                const size_t at = (size_t)row * out.stride + column;
-                values[v] = finish(sums[r][v], linear, column, mask, input.ranges[row], input.offsets[row], out.activation,
-                                   out.residual ? out.residual + at : NULL);
-                if (out.to) _mm512_mask_storeu_ps(out.to + at, mask, values[v]);
-                values[v] = _mm512_mask_mov_ps(_mm512_set1_ps(-INFINITY), mask, values[v]);
-            }
-            if (out.maxima) describe(values, out, (size_t)row * out.blocks + block);
-        }
-        first += height;
-    }
-}
-
-static void multiply(team t, const gs_linear *linear, rounded input, int rows, target out) {
-    int first, last;
-    share(t, (linear->outputs + COLUMNS - 1) / COLUMNS, &first, &last);
-    for (int block = first; block < last; block++) multiply_block(linear, block, input, rows, out);
-}
-
-/* -------------------------------------------------------------------------------------------------- attention */
-
-INLINE size_t block_numbers(int width) { return (size_t)2 * POSITIONS * width; } /* of one head of width D */
-
-INLINE __m256i narrow(__m512 x) {
-    /* In this order of arguments NaN stays NaN. */
-    x = _mm512_max_ps(_mm512_set1_ps(-65504.0f), _mm512_min_ps(_mm512_set1_ps(65504.0f), x));
-    return _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-}
-
-INLINE __m512 widen(__mmask16 mask, const half *from) { return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, from)); }
-
-/* Write one position's key and value of one head into a block. */
-INLINE void put(half *block, int position, const float *key, const float *value, int width) {
-    half *values = block + (size_t)width * POSITIONS + (size_t)position * width;
-    for (int d = 0; d < width; d += 16) {
-        const __mmask16 mask = lanes(width - d);
-        half keys[16];
-        _mm256_storeu_si256((__m256i *)keys, narrow(_mm512_maskz_loadu_ps(mask, key + d)));
-        for (int i = 0; i < 16 && d + i < width; i++) block[(d + i) * POSITIONS + position] = keys[i];
-        _mm256_mask_storeu_epi16(values + d, mask, narrow(_mm512_maskz_loadu_ps(mask, value + d)));
-    }
-}
-
-/* Where the keys and values of a head lie: pages of their own, or blocks one after the other in one buffer. */
-typedef struct {
-    half *const *pages;  /* one pointer a block; or, with `step`, one pointer in all */
-    size_t offset, step; /* of the head in each; numbers from block to block */
-    int length;          /* positions */
-} memory;
-
-INLINE const half *block_of(const memory *m, int block) {
-    return (m->step ? m->pages[0] + block * m->step : m->pages[block]) + m->offset;
-}
-
-/* softmax(q K^T / sqrt(D)) V for `count` queries of one head that look at the same positions. `count` is a constant
- * where this is called; the order of every sum is the same for each. */
-INLINE void attend_together(const int count, const float *queries, size_t query_stride, const memory *m, int width,
-                            float scale, float *scores, size_t score_stride, float *out, size_t out_stride) {
-    const int blocks = (m->length + POSITIONS - 1) / POSITIONS;
-    __m512 largest[4];
-#pragma GCC unroll 4
-    for (int q = 0; q < count; q++) largest[q] = _mm512_set1_ps(-INFINITY);
-    for (int b = 0; b < blocks; b++) {
-        const half *keys = block_of(m, b);
-        /* Blocks lie apart, so that the processor does not see what comes next. */
-        const half *next = b + 1 < blocks ? block_of(m, b + 1) : keys;
-        __m512 s[4][4];
-#pragma GCC unroll 4
-        for (int q = 0; q < count; q++)
-#pragma GCC unroll 4
-            for (int i = 0; i < 4; i++) s[q][i] = _mm512_setzero_ps();
-        int d = 0;
-        for (; d + 4 <= width; d += 4)
-#pragma GCC unroll 4
-            for (int i = 0; i < 4; i++) {
-                __m512 column = widen(0xFFFF, keys + (d + i) * POSITIONS);
-                if (i % 2 == 0) _mm_prefetch((const char *)(next + (d + i) * POSITIONS), _MM_HINT_T0);
-#pragma GCC unroll 4
-                for (int q = 0; q < count; q++)
-                    s[q][i] = _mm512_fmadd_ps(_mm512_set1_ps(queries[q * query_stride + d + i]), column, s[q][i]);
-            }
-        for (; d < width; d++)
-#pragma GCC unroll 4
-            for (int q = 0; q < count; q++)
-                s[q][0] = _mm512_fmadd_ps(_mm512_set1_ps(queries[q * query_stride + d]),
-                                          widen(0xFFFF, keys + d * POSITIONS), s[q][0]);
-        __mmask16 real = lanes(m->length - b * POSITIONS);
-#pragma GCC unroll 4
-        for (int q = 0; q < count; q++) {
-            __m512 score = _mm512_add_ps(_mm512_add_ps(s[q][0], s[q][1]), _mm512_add_ps(s[q][2], s[q][3]));
-            score = _mm512_mask_mul_ps(_mm512_set1_ps(-INFINITY), real, score, _mm512_set1_ps(scale));
-            largest[q] = _mm512_max_ps(largest[q], score);
-            _mm512_storeu_ps(scores + q * score_stride + b * POSITIONS, score);
-        }
-    }
-    __m512 part[4];
-#pragma GCC unroll 4
-    for (int q = 0; q < count; q++) {
-        __m512 maximum = _mm512_set1_ps(_mm512_reduce_max_ps(largest[q])), total = _mm512_setzero_ps();
-        for (int b = 0; b < blocks; b++) {
-            float *at = scores + q * score_stride + b * POSITIONS;
-            __m512 e = exponential(_mm512_sub_ps(_mm512_loadu_ps(at), maximum));
-            e = _mm512_maskz_mov_ps(lanes(m->length - b * POSITIONS), e);
-            total = _mm512_add_ps(total, e);
-            _mm512_storeu_ps(at, e);
-        }
-        part[q] = _mm512_set1_ps(1.0f / _mm512_reduce_add_ps(total));
-    }
-    for (int first = 0; first < width; first += 32) {
-        const __mmask16 mask[2] = {lanes(width - first), width - first > 16 ? lanes(width - first - 16) : 0};
-        __m512 mixed[4][2];
-#pragma GCC unroll 4
-        for (int q = 0; q < count; q++) mixed[q][0] = mixed[q][1] = _mm512_setzero_ps();
-        for (int b = 0; b < blocks; b++) {
-            const half *values = block_of(m, b) + (size_t)width * POSITIONS + first;
-            int positions = m->length - b * POSITIONS < POSITIONS ? m->length - b * POSITIONS : POSITIONS;
-            const half *next = b + 1 < blocks ? block_of(m, b + 1) + (size_t)width * POSITIONS + first : values;
-            for (int p = 0; p < positions; p++) {
-                _mm_prefetch((const char *)(next + (size_t)p * width), _MM_HINT_T0);
-                __m512 low = widen(mask[0], values + (size_t)p * width);
-                __m512 high = widen(mask[1], values + (size_t)p * width + 16);
-#pragma GCC unroll 4
-                for (int q = 0; q < count; q++) {
-                    __m512 weight = _mm512_set1_ps(scores[q * score_stride + b * POSITIONS + p]);
-                    mixed[q][0] = _mm512_fmadd_ps(weight, low, mixed[q][0]);
-                    mixed[q][1] = _mm512_fmadd_ps(weight, high, mixed[q][1]);
-                }
-            }
-        }
-#pragma GCC unroll 4
-        for (int q = 0; q < count; q++) {
-            float *to = out + q * out_stride + first;
-            _mm512_mask_storeu_ps(to, mask[0], _mm512_mul_ps(mixed[q][0], part[q]));
-            if (mask[1]) _mm512_mask_storeu_ps(to + 16, mask[1], _mm512_mul_ps(mixed[q][1], part[q]));
-        }
-    }
-}
-
-static void attend(const float *query, const memory *m, int width, float scale, float *scores, float *out) {
-    attend_together(1, query, 0, m, width, scale, scores, 0, out, 0);
-}
-
-static void attend_four(const float *queries, size_t query_stride, const memory *m, int width, float scale,
-                        float *scores, size_t score_stride, float *out, size_t out_stride) {
-    attend_together(4, queries, query_stride, m, width, scale, scores, score_stride, out, out_stride);
-}
-
-/* --------------------------------------------------------------------------------------------------- workspace */
+/* ------------------------------------------------------------------------------------------------------- memory */
 
 static __thread char *arena;
 static __thread size_t arena_size;
@@ -596,6 +316,247 @@ static void *take(char **from, size_t size) {
     return got;
 }
 
+/* Rows of numbers in 8 bits. */
+typedef struct {
+    int8_t *values;     /* [R][stride] */
+    int8_t *magnitudes; /* [R][stride], where the product needs them */
+    float *ranges;      /* [R] largest magnitude */
+    int32_t *offsets;   /* [R] the sum of a row times what is added to the weights: what that adds to a product */
+    int stride;
+} rounded;
+
+/* Bytes of `rows` rows of `width` in 8 bits, and where in a buffer they are to lie. */
+INLINE size_t rounded_size(int rows, size_t width) {
+    return rows * ((1 + MAGNITUDES) * width + sizeof(float) + sizeof(int32_t)) + 64 * 4;
+}
+
+INLINE rounded rounded_at(char **from, int rows, size_t width) {
+    rounded at = {.stride = (int)width};
+    at.values = take(from, rows * width);
+    at.magnitudes = MAGNITUDES ? take(from, rows * width) : at.values;
+    at.ranges = take(from, rows * sizeof(float));
+    at.offsets = take(from, rows * sizeof(int32_t));
+    return at;
+}
+
+/* Round a row to 127 steps of its own largest magnitude. */
+static void round_row(const float *x, int width, rounded out, int row) {
+    floats largest = zeros();
+    for (int i = 0; i < width; i += 16) largest = larger(largest, magnitude(load_some(width - i, x + i)));
+    float range = maximum_of(largest);
+    if (!(range >= 1e-30f)) range = range != range ? range : 1e-30f;
+    floats divisor = splat(range), levels = splat(127.0f);
+    integers sum = no_integers();
+    const size_t start = (size_t)row * out.stride;
+    for (int i = 0; i < width; i += 16) {
+        const int left = width - i;
+        integers whole = rounded_integers(left, times(divide(load_some(left, x + i), divisor), levels));
+        sum = add_integers(sum, whole);
+        store_bytes(out.values + start + i, left, whole);
+        if (MAGNITUDES) store_bytes(out.magnitudes + start + i, left, magnitudes_of(whole));
+    }
+    out.ranges[row] = range;
+    out.offsets[row] = WEIGHT_SHIFT * sum_of_integers(sum);
+}
+
+/* ------------------------------------------------------------------------------------------- matrix products */
+
+typedef struct {
+    float *to;             /* [R][stride]; NULL: only what follows is wanted */
+    size_t stride;
+    const float *residual; /* added, same layout as `to`, or NULL */
+    int activation;
+    float *maxima;         /* [R][blocks] of each 32 outputs the maximum, NaN where one is NaN or +inf; or NULL */
+    uint8_t *places;       /* [R][blocks] where in the block the first such stands */
+    float *sums;           /* [R][blocks] the sum of e^(x - maximum); or NULL */
+    int blocks;
+} target;
+
+/* A function of its own, so that no tile spills for the sake of what follows it. */
+#define TILE(height)                                                                                                 \
+    static __attribute__((noinline)) void tile_##height(const int8_t *a, const int8_t *magnitudes, size_t stride,    \
+                                                        const uint8_t *w, int groups, integers sums[][2]) {          \
+        tile(height, a, magnitudes, stride, w, groups, sums);                                                        \
+    }
+typedef void (*tile_function)(const int8_t *, const int8_t *, size_t, const uint8_t *, int, integers[][2]);
+TILE(1) TILE(2) TILE(3) TILE(4)
+#if ROWS_AT_ONCE == 4
+static const tile_function tiles[5] = {NULL, tile_1, tile_2, tile_3, tile_4};
+#else
+TILE(5) TILE(6) TILE(7) TILE(8) TILE(9) TILE(10) TILE(11) TILE(12)
+static const tile_function tiles[13] = {NULL,   tile_1, tile_2, tile_3, tile_4,  tile_5, tile_6,
+                                        tile_7, tile_8, tile_9, tile_10, tile_11, tile_12};
+#endif
+
+INLINE floats finish(integers sum, const gs_linear *linear, int column, int left, float range, int32_t offset,
+                     int activation, const float *residual) {
+    floats value = from_integers(sum, offset);
+    value = times(value, load_some(left, linear->scales + column));
+    value = times(value, splat(range));
+    if (linear->bias) value = add(value, load_some(left, linear->bias + column));
+    if (activation) value = activate(value, activation);
+    if (residual) value = add(load_some(left, residual), value);
+    return value;
+}
+
+/* What is kept of a block of outputs; there may be no need of the outputs themselves. */
+INLINE void describe(const floats values[2], target out, size_t at) {
+    const floats infinity = splat(INFINITY);
+    const uint32_t odd = bits(not_less(values[0], infinity)) |
+                         bits(not_less(values[1], infinity)); /* must not vanish in a maximum */
+    const float maximum = odd ? NAN : maximum_of(larger(values[0], values[1]));
+    const floats center = splat(maximum);
+    const uint32_t best = bits(equal(values[0], center)) | bits(equal(values[1], center)) << 16;
+    out.maxima[at] = maximum;
+    out.places[at] = best ? (uint8_t)__builtin_ctz(best) : 0;
+    if (!out.sums) return;
+    /* Where all are -inf, e^(-inf + inf) would be NaN. */
+    const floats from = maximum == -INFINITY ? zeros() : center, nothing = splat(-INFINITY);
+    const floats total = add(keep(not_equal(values[0], nothing), exponential(subtract(values[0], from))),
+                             keep(not_equal(values[1], nothing), exponential(subtract(values[1], from))));
+    out.sums[at] = sum_of(total);
+}
+
+/* One block of 32 outputs for all rows: of up to 512 inputs it stays in the first cache while the rows come by. */
+static void multiply_block(const gs_linear *linear, int block, rounded input, int rows, target out) {
+    const int groups = linear->inputs / 4, start = block * COLUMNS;
+    const uint8_t *weights = linear->weights + (size_t)block * linear->inputs * COLUMNS;
+    integers sums[ROWS_AT_ONCE][2];
+    for (int first = 0; first < rows;) {
+        int left = rows - first;
+        /* As many rows as there are registers for their sums; no tile is left with one row, a rest of nearly two is halved. */
+        int height = left <= ROWS_AT_ONCE ? left : left < 2 * ROWS_AT_ONCE ? (left + 1) / 2 : ROWS_AT_ONCE;
+        const size_t from = (size_t)first * input.stride;
+        tiles[height](input.values + from, input.magnitudes + from, input.stride, weights, groups, sums);
+        for (int r = 0; r < height; r++) {
+            const int row = first + r;
+            floats values[2];
+            for (int v = 0; v < 2; v++) {
+                const int column = start + v * 16, columns = linear->outputs - column;
+                if (columns <= 0) {
+                    values[v] = splat(-INFINITY);
+                    continue;
+                }
+                const size_t at = (size_t)row * out.stride + column;
+                values[v] = finish(sums[r][v], linear, column, columns, input.ranges[row], input.offsets[row], out.activation,
+                                   out.residual ? out.residual + at : NULL);
+                if (out.to) store_some(out.to + at, columns, values[v]);
+                values[v] = keep_or(splat(-INFINITY), lanes(columns), values[v]);
+            }
+            if (out.maxima) describe(values, out, (size_t)row * out.blocks + block);
+        }
+        first += height;
+    }
+}
+
+static void multiply(team t, const gs_linear *linear, rounded input, int rows, target out) {
+    int first, last;
+    share(t, (linear->outputs + COLUMNS - 1) / COLUMNS, &first, &last);
+    for (int block = first; block < last; block++) multiply_block(linear, block, input, rows, out);
+}
+
+/* -------------------------------------------------------------------------------------------------- attention */
+
+INLINE size_t block_numbers(int width) { return (size_t)2 * POSITIONS * width; } /* of one head of width D */
+
+/* Write one position's key and value of one head into a block. */
+INLINE void put(half *block, int position, const float *key, const float *value, int width) {
+    half *values = block + (size_t)width * POSITIONS + (size_t)position * width;
+    for (int d = 0; d < width; d += 16) {
+        const int left = width - d;
+        half keys[16];
+        store_halves(keys, 16, narrow(load_some(left, key + d)));
+        for (int i = 0; i < 16 && i < left; i++) block[(d + i) * POSITIONS + position] = keys[i];
+        store_halves(values + d, left, narrow(load_some(left, value + d)));
+    }
+}
+
+/* Where the keys and values of a head lie: pages of their own, or blocks one after the other in one buffer. */
+typedef struct {
+    half *const *pages;  /* one pointer a block; or, with `step`, one pointer in all */
+    size_t offset, step; /* of the head in each; numbers from block to block */
+    int length;          /* positions */
+} memory;
+
+INLINE const half *block_of(const memory *m, int block) {
+    return (m->step ? m->pages[0] + block * m->step : m->pages[block]) + m->offset;
+}
+
+/* softmax(q K^T / sqrt(D)) V for `count` queries of one head that look at the same positions. `count` is a constant
+ * where this is called; the order of every sum is the same for each. */
+INLINE void attend_together(const int count, const float *queries, size_t query_stride, const memory *m, int width,
+                            float scale, float *scores, size_t score_stride, float *out, size_t out_stride) {
+    const int blocks = (m->length + POSITIONS - 1) / POSITIONS;
+    floats largest[4];
+#pragma GCC unroll 4
+    for (int q = 0; q < count; q++) largest[q] = splat(-INFINITY);
+    for (int b = 0; b < blocks; b++) {
+        const half *keys = block_of(m, b), *next = b + 1 < blocks ? block_of(m, b + 1) : keys;
+        const mask real = lanes(m->length - b * POSITIONS);
+        floats score[4];
+        score_block(count, queries, query_stride, keys, next, width, score);
+#pragma GCC unroll 4
+        for (int q = 0; q < count; q++) {
+            score[q] = keep_or(splat(-INFINITY), real, times(score[q], splat(scale)));
+            largest[q] = larger(largest[q], score[q]);
+            store(scores + q * score_stride + b * POSITIONS, score[q]);
+        }
+    }
+    float part[4];
+#pragma GCC unroll 4
+    for (int q = 0; q < count; q++) {
+        floats maximum = splat(maximum_of(largest[q])), total = zeros();
+        for (int b = 0; b < blocks; b++) {
+            float *at = scores + q * score_stride + b * POSITIONS;
+            floats e = keep(lanes(m->length - b * POSITIONS), exponential(subtract(load(at), maximum)));
+            total = add(total, e);
+            store(at, e);
+        }
+        part[q] = 1.0f / sum_of(total);
+    }
+    for (int first = 0; first < width; first += OUTPUTS_AT_ONCE) {
+        const int parts = OUTPUTS_AT_ONCE / 16;
+        floats mixed[4][2];
+#pragma GCC unroll 4
+        for (int q = 0; q < count; q++) mixed[q][0] = mixed[q][1] = zeros();
+        for (int b = 0; b < blocks; b++) {
+            const half *values = block_of(m, b) + (size_t)width * POSITIONS + first;
+            int positions = m->length - b * POSITIONS < POSITIONS ? m->length - b * POSITIONS : POSITIONS;
+            const half *next = b + 1 < blocks ? block_of(m, b + 1) + (size_t)width * POSITIONS + first : values;
+            for (int p = 0; p < positions; p++) {
+                _mm_prefetch((const char *)(next + (size_t)p * width), _MM_HINT_T0);
+                floats some[2];
+#pragma GCC unroll 2
+                for (int i = 0; i < parts; i++) some[i] = widen(width - first - i * 16, values + (size_t)p * width + i * 16);
+#pragma GCC unroll 4
+                for (int q = 0; q < count; q++) {
+                    const floats weight = splat(scores[q * score_stride + b * POSITIONS + p]);
+#pragma GCC unroll 2
+                    for (int i = 0; i < parts; i++) mixed[q][i] = times_plus(weight, some[i], mixed[q][i]);
+                }
+            }
+        }
+#pragma GCC unroll 4
+        for (int q = 0; q < count; q++)
+#pragma GCC unroll 2
+            for (int i = 0; i < parts; i++) {
+                const int left = width - first - i * 16;
+                if (left > 0) store_some(out + q * out_stride + first + i * 16, left, times(mixed[q][i], splat(part[q])));
+            }
+    }
+}
+
+static void attend(const float *query, const memory *m, int width, float scale, float *scores, float *out) {
+    attend_together(1, query, 0, m, width, scale, scores, 0, out, 0);
+}
+
+static void attend_four(const float *queries, size_t query_stride, const memory *m, int width, float scale,
+                        float *scores, size_t score_stride, float *out, size_t out_stride) {
+    attend_together(4, queries, query_stride, m, width, scale, scores, score_stride, out, out_stride);
+}
+
+/* --------------------------------------------------------------------------------------------------- workspace */
+
 typedef struct {
     float *hidden, *wide, *mixed, *scores; /* [R][M], [R][max(3 M, F)], [R][M], [threads][4][longest] */
     rounded input;
@@ -608,7 +569,7 @@ static int get_workspace(const gs_model *model, int rows, int longest, int threa
     size_t width = model->width, ffn = model->ffn_width;
     size_t wide = 3 * width > ffn ? 3 * width : ffn, deep = ffn > width ? ffn : width;
     size_t padded = ((size_t)longest + POSITIONS - 1) / POSITIONS * POSITIONS;
-    size_t size = rows * (2 * width + wide) * sizeof(float) + rows * (deep + 16) + threads * 4 * padded * sizeof(float) +
+    size_t size = rows * (2 * width + wide) * sizeof(float) + rounded_size(rows, deep) + threads * 4 * padded * sizeof(float) +
                   more + 64 * 16;
     char *at = reserve(size);
     if (!at) return 0;
@@ -618,9 +579,7 @@ static int get_workspace(const gs_model *model, int rows, int longest, int threa
     space->wide_stride = wide;
     space->scores = take(&at, threads * 4 * padded * sizeof(float));
     space->longest = (int)padded;
-    space->input = (rounded){.values = take(&at, rows * deep), .stride = (int)deep};
-    space->input.ranges = take(&at, rows * sizeof(float));
-    space->input.offsets = take(&at, rows * sizeof(int32_t));
+    space->input = rounded_at(&at, rows, deep);
     *rest = at;
     return 1;
 }
@@ -901,14 +860,14 @@ int gs_decode(const gs_model *model, int32_t threads, int32_t rows, const int32_
 /* ------------------------------------------------------------------------------------------------- best tokens */
 
 float gs_log_sum(int32_t blocks, const float *maxima, const float *sums, float top) {
-    const __m512 center = _mm512_set1_ps(top);
-    __m512 total = _mm512_setzero_ps();
+    const floats center = splat(top);
+    floats total = zeros();
     for (int b = 0; b < blocks; b += 16) {
-        const __mmask16 mask = lanes(blocks - b);
-        const __m512 e = exponential(_mm512_sub_ps(_mm512_maskz_loadu_ps(mask, maxima + b), center));
-        total = _mm512_fmadd_ps(_mm512_maskz_mov_ps(mask, e), _mm512_maskz_loadu_ps(mask, sums + b), total);
+        const int left = blocks - b;
+        const floats e = exponential(subtract(load_some(left, maxima + b), center));
+        total = times_plus(keep(lanes(left), e), load_some(left, sums + b), total);
     }
-    return top + logf(_mm512_reduce_add_ps(total));
+    return top + logf(sum_of(total));
 }
 
 /* The k best tokens of each row that are not banned, best first, of equals the lowest first; by the blocks' maxima, so
@@ -924,13 +883,13 @@ void gs_best(int32_t rows, int32_t vocabulary, const float *logits, const float 
         float *best = values + (size_t)row * k;
         int64_t *best_ids = ids + (size_t)row * k;
         for (int i = 0; i < k; i++) best[i] = -INFINITY, best_ids[i] = 0;
-        __m512 largest = _mm512_set1_ps(-INFINITY);
-        int odd = 0;
+        floats largest = splat(-INFINITY);
+        uint32_t odd = 0;
         for (int some = 0; some < blocks; some += 16) {
-            const __m512 sixteen = _mm512_mask_loadu_ps(_mm512_set1_ps(-INFINITY), lanes(blocks - some), peaks + some);
-            odd |= _mm512_cmp_ps_mask(sixteen, sixteen, _CMP_UNORD_Q);
-            largest = _mm512_max_ps(largest, sixteen);
-            unsigned better = _mm512_cmp_ps_mask(sixteen, _mm512_set1_ps(best[k - 1]), _CMP_GT_OQ);
+            const floats sixteen = load_or(splat(-INFINITY), blocks - some, peaks + some);
+            odd |= bits(is_nan(sixteen));
+            largest = larger(largest, sixteen);
+            uint32_t better = bits(greater(sixteen, splat(best[k - 1])));
             for (; better; better &= better - 1) {
                 const int b = some + __builtin_ctz(better);
                 if (!(peaks[b] > best[k - 1])) continue;
@@ -952,7 +911,7 @@ void gs_best(int32_t rows, int32_t vocabulary, const float *logits, const float 
                 }
             }
         }
-        const float top = odd ? NAN : _mm512_reduce_max_ps(largest);
+        const float top = odd ? NAN : maximum_of(largest);
         if (top != top || top == -INFINITY) best[0] = NAN;
         if (log_sums) log_sums[row] = gs_log_sum(blocks, peaks, sums + (size_t)row * blocks, top);
     }
@@ -963,14 +922,15 @@ void gs_top(int32_t rows, int32_t vocabulary, const float *maxima, const uint8_t
     const int blocks = (vocabulary + COLUMNS - 1) / COLUMNS;
     for (int row = 0; row < rows; row++) {
         const float *peaks = maxima + (size_t)row * blocks;
-        __m512 largest = _mm512_set1_ps(-INFINITY);
-        int odd = 0, best = 0;
+        floats largest = splat(-INFINITY);
+        uint32_t odd = 0;
+        int best = 0;
         for (int b = 0; b < blocks; b += 16) {
-            const __m512 sixteen = _mm512_mask_loadu_ps(_mm512_set1_ps(-INFINITY), lanes(blocks - b), peaks + b);
-            odd |= _mm512_cmp_ps_mask(sixteen, sixteen, _CMP_UNORD_Q);
-            largest = _mm512_max_ps(largest, sixteen);
+            const floats sixteen = load_or(splat(-INFINITY), blocks - b, peaks + b);
+            odd |= bits(is_nan(sixteen));
+            largest = larger(largest, sixteen);
         }
-        const float top = _mm512_reduce_max_ps(largest);
+        const float top = maximum_of(largest);
         while (!odd && best < blocks - 1 && peaks[best] != top) best++;
         values[row] = odd || top == -INFINITY ? NAN : top;
         ids[row] = (int64_t)best * COLUMNS + places[(size_t)row * blocks + best];
@@ -995,11 +955,9 @@ static void product_part(team t, void *argument) {
 
 /* output[rows][N] = input[rows][K] W^T + b */
 int gs_multiply(const gs_linear *linear, int32_t threads, int32_t rows, const float *input, float *output) {
-    char *at = reserve((size_t)rows * (linear->inputs + 16) + 64 * 8);
+    char *at = reserve(rounded_size(rows, linear->inputs));
     if (!at) return -1;
-    product p = {linear, input, rows, output, {.values = take(&at, (size_t)rows * linear->inputs), .stride = linear->inputs}};
-    p.rounded_input.ranges = take(&at, rows * sizeof(float));
-    p.rounded_input.offsets = take(&at, rows * sizeof(int32_t));
+    product p = {linear, input, rows, output, rounded_at(&at, rows, linear->inputs)};
     run(product_part, &p, worthwhile(threads, rows, (int64_t)linear->outputs * linear->inputs));
     return 0;
 }
@@ -1007,5 +965,7 @@ int gs_multiply(const gs_linear *linear, int32_t threads, int32_t rows, const fl
 int gs_logits(const gs_model *model, const float *hidden, float *logits) {
     return gs_multiply(&model->output, 1, 1, hidden, logits);
 }
+
+int gs_weight_shift(void) { return WEIGHT_SHIFT; }
 
 int gs_abi(void) { return GS_ABI; }

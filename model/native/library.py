@@ -1,7 +1,8 @@
 """The compiled kernels, if they were compiled and this processor can run them.
 
-`kernels.c` beside this file is compiled when the package is installed and a C compiler is there (setup.py). Without it
-everything runs on torch's own kernels: the same translations, slower.
+`kernels.c` beside this file is compiled when the package is installed and a C compiler is there (setup.py), once for
+processors with AVX-512 VNNI and once for those with AVX2: both give the same bits. Without it everything runs on
+torch's own kernels: nearly the same translations, slower.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import ClassVar
 
 import torch
 
-_ABI = 4
+_ABI = 5
 COLUMNS = 32
 """Outputs in a block of packed weights."""
 
@@ -100,10 +101,28 @@ class SequenceStruct(Structure):
 
 @functools.cache
 def kernels() -> ctypes.CDLL | None:
-    """The library, or None where it was not compiled or the processor lacks AVX-512 VNNI."""
-    if platform.machine() not in ("x86_64", "AMD64") or not _processor_fits():
-        return None
-    for path in sorted(Path(__file__).parent.glob("libkernels.so*")):
+    """The library that suits the processor best, or None where none was compiled or the processor lacks AVX2."""
+    for instructions in runnable():
+        library = load_kernels(instructions)
+        if library is not None:
+            return library
+    return None
+
+
+def runnable() -> list[str]:
+    """For which instructions kernels would run here, best first."""
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return []
+    fits = {
+        "avx512": torch.cpu._is_avx512_supported() and torch.cpu._is_vnni_supported(),
+        "avx2": torch.cpu._is_avx2_supported(),
+    }
+    return [instructions for instructions, fit in fits.items() if fit]
+
+
+def load_kernels(instructions: str) -> ctypes.CDLL | None:
+    """The library compiled for "avx512" or "avx2", or None where it was not compiled, or for another release."""
+    for path in sorted(Path(__file__).parent.glob(f"libkernels_{instructions}.so*")):
         try:
             library = ctypes.CDLL(str(path))
         except OSError:
@@ -112,10 +131,6 @@ def kernels() -> ctypes.CDLL | None:
         if library.gs_abi() == _ABI:
             return _declared(library)
     return None
-
-
-def _processor_fits() -> bool:
-    return bool(torch.cpu._is_avx512_supported() and torch.cpu._is_vnni_supported())
 
 
 def _declared(library: ctypes.CDLL) -> ctypes.CDLL:

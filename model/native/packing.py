@@ -18,7 +18,7 @@ _ROWS_AT_ONCE = 64 * COLUMNS
 class PackedWeight:
     """A weight (N, K) as ``[N / 32][K / 4][32][4]`` bytes, each rounded to 127 steps of its row's largest magnitude.
 
-    The bytes are the rounded weights + 128, since the processor multiplies unsigned by signed bytes.
+    The bytes are the rounded weights, + 128 where the processor multiplies unsigned by signed bytes.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
@@ -28,6 +28,9 @@ class PackedWeight:
             weight: (N, K) float, K a multiple of 4.
             bias: (N,) or None; kept, not copied.
         """
+        library = kernels()
+        assert library is not None
+        self._shift: int = library.gs_weight_shift()
         self.out_features, self.in_features = weight.shape
         scales = torch.empty(self.out_features)
         self._bytes = torch.empty(
@@ -38,8 +41,8 @@ class PackedWeight:
             rows = weight[first : first + _ROWS_AT_ONCE]
             steps = rows.abs().amax(dim=1).clamp_min(_TINY) / _LEVELS
             whole = (rows / steps.unsqueeze(1)).round().clamp(-_LEVELS, _LEVELS)
-            shifted = functional.pad(whole, (0, 0, 0, -len(rows) % COLUMNS)).add_(128).to(torch.uint8)
-            blocks = shifted.view(-1, COLUMNS, self.in_features // 4, 4)
+            padded = functional.pad(whole, (0, 0, 0, -len(rows) % COLUMNS)).to(torch.int16).add_(self._shift)
+            blocks = padded.to(torch.uint8).view(-1, COLUMNS, self.in_features // 4, 4)
             scales[first : first + len(rows)] = steps
             self._bytes[first // COLUMNS : first // COLUMNS + len(blocks)] = blocks.transpose(1, 2)
         self._steps = scales
@@ -72,4 +75,5 @@ class PackedWeight:
     def unpacked(self) -> Tensor:
         """The rounded weight as floats, (N, K)."""
         whole = self._bytes.transpose(1, 2).reshape(-1, self.in_features)[: self.out_features]
-        return (whole.float() - 128) * self._steps.unsqueeze(1)
+        signed = whole.to(torch.int16) - self._shift if self._shift else whole.view(torch.int8)
+        return signed.float() * self._steps.unsqueeze(1)

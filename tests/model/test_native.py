@@ -2,6 +2,7 @@
 
 import random
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +13,8 @@ from hypothesis import strategies as st
 from model.decoding import DecodingOptions
 from model.generation import generate
 from model.linear import Linear
-from model.native.library import COLUMNS, kernels
+from model.native import batch, library, packing, translate
+from model.native.library import COLUMNS, kernels, load_kernels, runnable
 from model.native.packing import PackedWeight
 from model.native.translate import KernelSummary, NativeState
 from model.search import Reads, advance_batch, best_tokens, candidates, start_search
@@ -20,7 +22,7 @@ from tests.model.company import check_any_company
 from tests.model.tiny import VARIATIONS, VOCAB_SIZE, prefill, random_sources, step, tiny_model
 
 pytestmark = pytest.mark.skipif(
-    kernels() is None, reason="no kernels: no C compiler when installed, or no AVX-512 VNNI in this processor"
+    kernels() is None, reason="no kernels: no C compiler when installed, or no AVX2 in this processor"
 )
 
 
@@ -299,3 +301,23 @@ def test_without_kernels_a_layer_is_quantized_by_torch(monkeypatch):
 def test_where_a_compiler_is_the_kernels_are():
     # Not in the mark above: a broken build must not turn into a skipped file unseen.
     assert kernels() is not None or shutil.which("gcc") is None
+    folder = Path(library.__file__).parent
+    assert {path.name for path in folder.glob("libkernels_*.so.1")} >= {
+        "libkernels_avx2.so.1",
+        "libkernels_avx512.so.1",
+    }
+
+
+@pytest.mark.skipif(runnable() != ["avx512", "avx2"], reason="this processor runs the kernels of AVX2 only")
+@pytest.mark.parametrize("name", [name for name in VARIATIONS if "rotary" not in name])
+def test_both_instruction_sets_give_the_same_bits(name, monkeypatch):
+    logits = []
+    sources = random_sources([3, 17, 9, 1, 20, 2, 2, 40])
+    for instructions in runnable():
+        chosen = load_kernels(instructions)
+        for module in (library, batch, packing, translate):
+            monkeypatch.setattr(module, "kernels", lambda chosen=chosen: chosen)
+        model = native_model(**VARIATIONS[name])
+        state = prefill(model, sources)
+        logits.append(torch.stack([step(model, state, [5 + position] * len(sources)) for position in range(20)]))
+    assert torch.equal(*logits)

@@ -9,7 +9,7 @@ from service.settings import Settings, is_loopback
 
 GIB = 1024**3
 MACHINE = Machine("A processor", 4, None, 0.1, 16 * GIB, 8 * GIB, 65_536)
-DEVICES = ComputeDevices("2.13.0+cpu", None, (), "AVX512", True, True, True, 4)
+DEVICES = ComputeDevices("2.13.0+cpu", None, (), "AVX512", True, True, True, True, 4)
 GREEDY = {"default_beam_size": 1}
 
 
@@ -36,9 +36,9 @@ def test_a_good_machine_gets_facts_only():
 @pytest.mark.parametrize(
     ("changes", "part"),
     [
-        ({"devices": {"has_vnni": False}}, "VNNI"),
         ({"devices": {"has_int8_kernels": False}}, "no int8 kernels"),
         ({"devices": {"has_compiled_kernels": False}}, "gcc"),
+        ({"devices": {"has_compiled_kernels": False, "has_vnni": False}}, "7-bit"),
         ({"devices": {"cuda_version": "13.0"}}, "finds no GPU"),
         ({"settings": {"torch_threads": 8}}, "GOSSAMER_TORCH_THREADS=4"),
         ({"settings": {"torch_threads": 4}, "machine": {"cpu_quota": 1.5}}, "GOSSAMER_TORCH_THREADS=1"),
@@ -55,6 +55,12 @@ def test_a_good_machine_gets_facts_only():
 def test_what_could_be_better_is_said_with_what_to_do(changes, part):
     (hint,) = findings("hint", **changes)
     assert part in hint
+
+
+def test_a_processor_without_vnni_runs_the_kernels_too():
+    devices = {"has_vnni": False, "vector_width": "AVX2"}
+    assert findings("hint", devices=devices) == []
+    assert any("int8: exact here" in fact for fact in findings("fact", devices=devices))
 
 
 def test_int8_asked_for_and_missing_is_a_fault():
