@@ -38,7 +38,7 @@ from service.text.segmenter import compress, has_letter
 from service.text.spaces import has_unusual_spaces, with_spaces
 from service.text.terms import Replaced, Terms
 from service.text.windows import window_spans
-from service.text.wording import Change, changes, close_brackets, has_brackets
+from service.text.wording import Change, changes, close_brackets, has_brackets, spoken
 
 WarningCode = Literal["repetition", "length", "untranslated", "not_translated", "parted", "negation"]
 WARNINGS: tuple[WarningCode, ...] = get_args(WarningCode)
@@ -77,6 +77,10 @@ _RETRY_NGRAM_SIZE = 3
 _MIN_WORDS_TO_HALVE = 6
 
 _SEPARATOR = regex.compile(r"(?<=\s)(?:[|¦•·→←⇒►▶»]++|<?[-=]+>|<[-=]+)(?=\s)")
+_BETWEEN_WORDS = regex.compile(r"(?<=\p{L}{2}[)\]\"'”’]?\s)[<>=~*]++(?=\s[(\[\"'“‘]?\p{L}{2})")
+"""Parts as good as independent of one another, as in *Home > Settings*."""
+_JOINING = regex.compile(r"(?<=\s)[&+/<>=~*|×÷≠≈≤≥]++(?=\s)|(?<=\w[)\]]?)[&+/](?=[(\[]?\w)")
+"""Signs with something on both sides."""
 _PAUSE = regex.compile(r"(?<=[\p{L}\p{N}]\s?)(?:\.{2,4}+|…++|[!?]{2,}+)(?=\s*+[\p{L}\p{N}])")
 """Dots in the middle, which a model takes for the end of a sentence, or for anything."""
 _FINAL_MARKS = regex.compile(r"[\s.,!?…]+\Z")
@@ -450,7 +454,7 @@ class SegmentWork:
             node.part = Part(node.start, node.end, (node.text,))
             return
         hard = [span for span in node.spans if not span.is_soft]
-        separators = [span for span in hard if _SEPARATOR.match(node.text, span.start, span.end + 1)]
+        separators = [span for span in hard if _is_separator(node.text, span)]
         separators += _pauses(node)
         outer = _outer_spans(node)
         if separators or outer:
@@ -467,19 +471,30 @@ class SegmentWork:
         hidden: Sequence[KeptSpan],
         placeholders: int = 0,
         options: DecodingOptions | None = None,
+        *,
+        is_spoken: bool = True,
     ) -> bool:
-        """Asks for one more translation; False if there is no such form, or it has been tried."""
-        if placeholders >= len(self._vocabulary.placeholders):
+        """Asks for one more translation; False if there is no such form, or it has been tried.
+
+        Of the hidden spans those that are signs with a name are shown by it, if `is_spoken` is true.
+        """
+        vocabulary = self._vocabulary
+        if placeholders >= len(vocabulary.placeholders):
             return False
+        signs = spoken(node.text, hidden, vocabulary.source_language, vocabulary.target_language) if is_spoken else ()
+        named = {id(sign.span) for sign in signs}
         form = make_form(
             node.text,
             node.spans,
-            hidden,
-            self._vocabulary.placeholders[placeholders],
-            language=self._vocabulary.source_language,
+            [span for span in hidden if id(span) not in named],
+            vocabulary.placeholders[placeholders],
+            language=vocabulary.source_language,
             changes=self._changes(node),
+            spoken=signs,
         )
         options = options or self._options
+        if form is None and signs:
+            return self._try(node, hidden, placeholders, options, is_spoken=False)
         if form is None or len(self.encode(form.text).ids) > self._max_tokens:
             return False
         if any(old.form.text == form.text and old.options == options for old in node.tries):
@@ -522,8 +537,10 @@ class SegmentWork:
             return
         if not node.guarded and (keeping or not node.spans):
             node.guarded = True
-            hidden = [span for _, span in now.form.hidden]
-            if self._try(node, hidden, self._alphabet(now.form), self._retry_options()):
+            hides = now.form.hides()
+            hidden = [span for span in node.spans if id(span) in hides]
+            options, is_spoken = self._retry_options(), bool(now.form.spoken)
+            if self._try(node, hidden, self._alphabet(now.form), options, is_spoken=is_spoken):
                 return
         if node.fallback:
             self._give_in(node)
@@ -559,7 +576,9 @@ class SegmentWork:
         everything = list(node.spans)
         ways = [(everything, index) for index in range(len(self._vocabulary.placeholders))]
         ways += [(hard, index) for index in range(1, len(self._vocabulary.placeholders))]
-        return len(node.tries) < 3 and any(self._try(node, hidden, index) for hidden, index in ways)
+        if node.tries[-1].form.spoken:
+            ways.insert(0, (hard, 0))
+        return len(node.tries) < 3 and any(self._try(node, hidden, index, is_spoken=False) for hidden, index in ways)
 
     def _part_around(self, node: _Node, around: Sequence[KeptSpan] = ()) -> None:
         """Translates what stands between the kept spans, so that nothing can happen to them."""
@@ -740,7 +759,7 @@ class SegmentWork:
             found.append("too_long")
         if hypothesis.finish_reason == "length":
             found.append("truncated")
-        hidden = {id(span) for _, span in form.hidden}
+        hidden = form.hides()
         numbers = [span.text for span in node.spans if span.is_soft and id(span) not in hidden]
         if numbers != [
             piece.span.text for piece in pieces if piece.span and piece.span.is_soft and id(piece.span) not in hidden
@@ -815,23 +834,40 @@ def _weight(candidate: _Candidate) -> int:
     return sum(_WEIGHTS[fault] for fault in candidate.faults)
 
 
+def _is_separator(text: str, span: KeptSpan) -> bool:
+    return any(pattern.match(text, span.start) for pattern in (_SEPARATOR, _BETWEEN_WORDS))
+
+
 def _is_hollow(node: _Node, pieces: Sequence[Piece]) -> bool:
-    """Whether what stood between two spans, or behind a slash, is gone, as in `[](x)` for `[word](x)`."""
+    """Whether what stood between two spans, or beside a sign that joins, is gone, as in `[](x)` for `[word](x)`."""
     following = dict(itertools.pairwise(id(piece.span) for piece in pieces if piece.span))
-    words = {id(piece.span): "" for piece in pieces if piece.span}
-    last: KeptSpan | None = None
-    for piece in pieces:
-        if piece.span is not None:
-            last = piece.span
-        elif last is not None:
-            words[id(last)] += piece.text
-    ends = [*node.spans[1:], KeptSpan(len(node.text), len(node.text), "", "symbol")]
-    return any(
-        (following.get(id(left)) == id(right) or (left.text == "/" and id(left) in words))
-        and has_letter(node.text[left.end : right.start])
-        and not any(map(str.isalnum, words[id(left)]))
-        for left, right in zip(node.spans, ends, strict=False)
-    )
+    before: dict[int, str] = {}
+    behind: dict[int, str] = {}
+    last, words = 0, ""
+    start, end = (KeptSpan(place, place, "", "symbol") for place in (0, len(node.text)))
+    for piece in [*pieces, Piece("", 0, 0, end)]:
+        if piece.span is None:
+            words += piece.text
+        else:
+            behind[last] = before[id(piece.span)] = words
+            last, words = id(piece.span), ""
+
+    def is_lost(left: KeptSpan, right: KeptSpan) -> bool:
+        if not has_letter(node.text[left.end : right.start]):
+            return False
+        if following.get(id(left)) == id(right) and not _has_word(behind[id(left)]):
+            return True
+        return (joins(left) and not _has_word(behind[id(left)])) or (joins(right) and not _has_word(before[id(right)]))
+
+    def joins(span: KeptSpan) -> bool:
+        match = _JOINING.match(node.text, span.start) if id(span) in before else None
+        return match is not None and match.end() == span.end
+
+    return any(is_lost(left, right) for left, right in itertools.pairwise([start, *node.spans, end]))
+
+
+def _has_word(text: str) -> bool:
+    return any(map(str.isalnum, text))
 
 
 def _pauses(node: _Node) -> list[KeptSpan]:

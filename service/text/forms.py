@@ -11,10 +11,11 @@ looked for in the translation, also in another notation (`10h30`), and gets its 
 
 from __future__ import annotations
 
+import itertools
 import unicodedata
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import regex
@@ -76,6 +77,25 @@ class Restored:
 
 
 @dataclass(frozen=True, slots=True)
+class Spoken:
+    """A sign that a model reads as a word, as `&` as *and*.
+
+    Attributes:
+        span: The sign.
+        shown: The word that it is shown as.
+        written: What that is in the translation.
+        rank: Which of all such words of the shown text it is, from 0.
+        times: How many there are.
+    """
+
+    span: KeptSpan
+    shown: str
+    written: str
+    rank: int = 0
+    times: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Form:
     """A text as the model sees it.
 
@@ -87,6 +107,7 @@ class Form:
         starts: For each character of `text`, where it begins in the original.
         ends: Likewise, where it ends.
         is_capitals: Whether the original was in capitals, and the model is shown small letters.
+        spoken: The signs that are shown as words.
     """
 
     original: str
@@ -96,6 +117,7 @@ class Form:
     starts: tuple[int, ...]
     ends: tuple[int, ...]
     is_capitals: bool = False
+    spoken: tuple[Spoken, ...] = ()
 
     def source_span(self, start: int, end: int) -> tuple[int, int]:
         """A span of `text` as one of the original."""
@@ -119,7 +141,13 @@ class Form:
             if len(found) != 1:
                 return None
             pieces = _with_span(pieces, found, [span])
-        hidden = {id(span) for _, span in self.hidden}
+        for written, group in itertools.groupby(self.spoken, key=lambda sign: sign.written):
+            signs = list(group)
+            found = _places(pieces, _word(written))
+            if len(found) != signs[0].times:
+                return None  # one was added, or lost: nobody knows which one is the sign's
+            pieces = _with_span(pieces, [found[sign.rank] for sign in signs], [sign.span for sign in signs])
+        hidden = self.hides()
         visible = [span for span in self.spans if id(span) not in hidden]
         # The longest first, for "5" may be a part of "5.5".
         for text in sorted({span.text for span in visible}, key=len, reverse=True):
@@ -136,6 +164,10 @@ class Form:
             pieces = [piece if piece.span else _upper(piece) for piece in pieces]
         restored = Restored(tuple(_spaced_as_before(pieces, self)))
         return restored if self._keeps_everything(restored) else None
+
+    def hides(self) -> set[int]:
+        """The `id` of each span that the model does not see as it is."""
+        return {id(span) for _, span in self.hidden} | {id(sign.span) for sign in self.spoken}
 
     def _keeps_everything(self, restored: Restored) -> bool:
         text = restored.text
@@ -157,6 +189,7 @@ def make_form(
     *,
     language: str = "en",
     changes: Sequence[tuple[int, int, str]] = (),
+    spoken: Sequence[Spoken] = (),
 ) -> Form | None:
     """Hides spans of a text.
 
@@ -167,11 +200,14 @@ def make_form(
         placeholders: Characters to stand for them; those that occur in the rest of the text are not used.
         language: Of the text.
         changes: `[start, end)` of stretches outside all spans, and what is shown instead of each; in order.
+        spoken: Other spans, to be shown as words.
 
     Returns:
         The form; None if there are not enough placeholders.
     """
     is_capitals = in_capitals(original, spans)
+    if any(_word(sign.written).search(span.text) for sign in spoken for span in spans):
+        return None  # what is kept would be taken for the sign
     visible = _visible_text(original, hidden)
     usable = [char for char in placeholders if char not in visible]
     if len(usable) < len(hidden):
@@ -208,8 +244,8 @@ def make_form(
 
     kept_places = {place for span in spans for place in range(span.start, span.end)}
     done = 0
-    pairs = []
-    for placeholder, span in zip(usable, hidden, strict=False):
+    instead = [*zip(usable, hidden, strict=False), *((sign.shown, sign.span) for sign in spoken)]
+    for placeholder, span in sorted(instead, key=lambda item: item[1].start):
         put_visible(done, span.start)
         # Beside a letter a digit would be misread, and a mask break the word in pieces that the model has never seen.
         if original[max(span.start - 1, 0) : span.start].isalnum():
@@ -218,12 +254,27 @@ def make_form(
         if original[span.end : span.end + 1].isalnum():
             put(" ", span.end, span.end)
         done = span.end
-        pairs.append((placeholder, span))
     put_visible(done, len(original))
     shown = "".join(text)
     if is_capitals:
         shown = _sentence_case(shown, language)
-    return Form(original, shown, tuple(spans), tuple(pairs), tuple(starts), tuple(ends), is_capitals)
+    pairs = tuple(zip(usable, hidden, strict=False))
+    ranked = _ranked(spoken, shown, starts)
+    return Form(original, shown, tuple(spans), pairs, tuple(starts), tuple(ends), is_capitals, ranked)
+
+
+def _ranked(spoken: Sequence[Spoken], shown: str, starts: Sequence[int]) -> tuple[Spoken, ...]:
+    """The signs with their places among all the same words of the shown text; those of one word side by side."""
+    found = []
+    for sign in spoken:
+        places = [starts[match.start()] for match in _word(sign.shown).finditer(shown)]
+        found.append(replace(sign, rank=places.index(sign.span.start), times=len(places)))
+    return tuple(sorted(found, key=lambda sign: (sign.written, sign.rank)))
+
+
+@lru_cache(maxsize=64)
+def _word(word: str) -> regex.Pattern[str]:
+    return regex.compile(rf"(?<![\w'’-]){regex.escape(word)}(?![\w'’-])", regex.IGNORECASE)
 
 
 def in_capitals(text: str, spans: Sequence[KeptSpan] = ()) -> bool:
@@ -346,7 +397,7 @@ def _with_span(pieces: Sequence[Piece], places: Sequence[_Place], spans: Sequenc
 
 def _spaced_as_before(pieces: Sequence[Piece], form: Form) -> list[Piece]:
     """Beside what was hidden a letter stands as close as in the source, whatever the model made of the space."""
-    hidden = {id(span) for _, span in form.hidden}
+    hidden = form.hides()
     result: list[Piece] = []
     for piece in pieces:
         last = result[-1] if result else None

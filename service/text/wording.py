@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import regex
 
-from service.text.forms import Piece
+from service.text.forms import Piece, Spoken
 from service.text.kept import KeptSpan
 
 Change = tuple[int, int, str]
@@ -45,6 +45,16 @@ _CONTRACTION = regex.compile(
 )
 _IN_BRACKETS = regex.compile(r"(?<![\w)\]])([(\[])(?=\p{L}\p{L}|[aAI]\s)[^()\[\]\n]*?(?<!\s)([)\]])(?![\w(\[])")
 _WITHIN = regex.compile(r"(?<=[(\[])\s+|\s+(?=[)\]])")
+# A sign between words that has a name: which of the words below. Parted from them by spaces or, but for +, not at all.
+_NAMED_SIGN = regex.compile(
+    r"(?<=[\p{L}\p{N}][)\]\"'”’]?(\s?))(?:(&)|(?<=\s)(\+)|(?<=\p{L}{2}\s?)(/))\1"
+    r"(?=[(\[\"'“‘]?\p{L}{2}|(?<=&\s)[\p{L}\p{N}])"
+)
+_NAMES_OF_SIGNS = ("and", "and", "or")
+_CONJUNCTIONS: dict[str, dict[str, str]] = {
+    "en": {"and": "and", "or": "or"},
+    "fr": {"and": "et", "or": "ou"},
+}
 _MONTHS = (
     "January|February|March|April|May|June|July|August|September|October|November|December"
     "|Jan\\.?|Feb\\.?|Mar\\.?|Apr\\.?|Aug\\.?|Sept?\\.?|Oct\\.?|Nov\\.?|Dec\\.?"
@@ -68,6 +78,28 @@ def changes(text: str, spans: Sequence[KeptSpan], language: str) -> tuple[Change
         if not any(span.start < change[1] and change[0] < span.end for span in spans)
     ]
     return tuple(sorted(found))
+
+
+def spoken(text: str, spans: Sequence[KeptSpan], source_language: str, target_language: str) -> tuple[Spoken, ...]:
+    """The signs of a text that both languages have a word for, as in *salt & pepper*; in order.
+
+    Args:
+        text: A segment.
+        spans: Its kept spans, of which the signs are some.
+        source_language: Code of its language.
+        target_language: Code of the translation's.
+    """
+    shown = _CONJUNCTIONS.get(source_language.partition("-")[0].lower())
+    written = _CONJUNCTIONS.get(target_language.partition("-")[0].lower())
+    if shown is None or written is None:
+        return ()
+    found = []
+    for span in spans:
+        match = _NAMED_SIGN.match(text, span.start) if span.text in "&+/" else None
+        if match is not None:
+            name = next(name for name, group in zip(_NAMES_OF_SIGNS, match.groups()[1:], strict=True) if group)
+            found.append(Spoken(span, shown[name], written[name]))
+    return tuple(found)
 
 
 def close_brackets(pieces: Sequence[Piece]) -> list[Piece]:

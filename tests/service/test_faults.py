@@ -130,6 +130,20 @@ def test_what_is_said_many_times_is_said_as_often(bundled_server):
         assert len(words) % num_times == 0 and words == words[: len(words) // num_times] * num_times, target
 
 
+JOINED = [
+    "salt & pepper", "Dogs & cats are friends.", "black & white photos", "She is kind & smart.", "coffee + cake",
+    "He bought bread + butter.", "cats > dogs", "parents > children", "love = life", "dogs ~ cats", "and/or", "win/win",
+    "milk, bread & butter", "his/her book", "Questions & answers", "SALT & PEPPER", "tea/coffee", "Water > wine",
+]  # fmt: skip
+
+
+def test_words_on_both_sides_of_a_sign_are_there(bundled_server):
+    for source, target in zip(JOINED, texts(bundled_server, JOINED), strict=True):
+        sign = re.search(r"[&+>=~/]", source)[0]
+        sides = target.split(sign)
+        assert len(sides) == 2 and all(re.search(r"[^\W\d_]{2}", side) for side in sides), (source, target)
+
+
 def test_a_lost_negation_is_told(bundled_server):
     items = translate(bundled_server, ["I do not know him.", "I know him."])
     assert all("negation" not in {each["code"] for each in item.get("warnings", ())} for item in items)

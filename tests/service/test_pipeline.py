@@ -25,9 +25,9 @@ class MaskTokenizer(FakeTokenizer):
 BEAM = DecodingOptions(beam_size=2)
 
 
-def run(text, model, *, options=BEAM, tokenizer=TOKENIZER, kept=(), rounds=8, max_tokens=200):
+def run(text, model, *, options=BEAM, tokenizer=TOKENIZER, kept=(), rounds=8, max_tokens=200, target=""):
     """Translates a segment with a function from text to one or several texts; also returns what that was shown."""
-    work = SegmentWork(Vocabulary(tokenizer, "en"), options, max_tokens=max_tokens)
+    work = SegmentWork(Vocabulary(tokenizer, "en", target), options, max_tokens=max_tokens)
     work.add(text, kept)
     shown = []
     for _ in range(rounds):
@@ -53,6 +53,14 @@ def run(text, model, *, options=BEAM, tokenizer=TOKENIZER, kept=(), rounds=8, ma
 def without_signs(text):
     """A model that writes in capitals, and loses every digit and private-use character."""
     return "".join(char for char in text.upper() if not char.isdigit() and not "\ue000" <= char <= "\uf8ff")
+
+
+class SignlessTokenizer(MaskTokenizer):
+    """Spells some signs in bytes, as one does that never saw them."""
+
+    def encode(self, text, language, *, add_eos=False):
+        encoding = super().encode(text, language, add_eos=add_eos)
+        return replace(encoding, pieces=tuple("<0x26>" if piece in "&+/≈" else piece for piece in encoding.pieces))
 
 
 def test_a_hidden_span_costs_one_try_where_the_model_keeps_digits():
@@ -166,6 +174,49 @@ def test_a_word_lost_between_two_spans_is_noticed():
     outcome, shown = run("Click [there](x.md) now.", lambda text: text.upper().replace("THERE", "", text.count("7")))
     assert (outcome.nth_text(0), outcome.warnings) == ("CLICK [THERE](x.md) NOW.", ("parted",))
     assert shown[-3:] == ["Click", "there", ") now."]
+
+
+SIGNLESS = SignlessTokenizer()
+
+
+def test_a_sign_is_shown_as_a_word_and_comes_back():
+    outcome, shown = run("salt & pepper", lambda text: text.replace("and", "et"), tokenizer=SIGNLESS, target="fr")
+    assert (outcome.nth_text(0), shown) == ("salt & pepper", ["salt and pepper"])
+
+
+def test_where_the_word_of_a_sign_is_lost_the_sign_is_hidden_and_then_parts_the_segment():
+    def without_word(text):
+        return text.upper().replace("AND", "")
+
+    outcome, shown = run("salt & pepper", without_word, tokenizer=SIGNLESS, target="fr")
+    assert (outcome.nth_text(0), shown) == ("SALT & PEPPER", ["salt and pepper", "salt \ue000 pepper"])
+    outcome, shown = run(
+        "salt & pepper", lambda text: without_signs(without_word(text)), tokenizer=SIGNLESS, target="fr"
+    )
+    assert (outcome.nth_text(0), outcome.warnings) == ("SALT & PEPPER", ("parted",))
+    assert shown[-2:] == ["salt", "pepper"]
+
+
+@pytest.mark.parametrize("lost", ["LOVE", "LIFE"])
+@pytest.mark.parametrize("sign", ["≈", "+", "<>", "&"])
+def test_a_word_lost_beside_a_sign_is_noticed(lost, sign):
+    def model(text):
+        return text.upper().replace(lost, "") if "\ue000" in text else text.upper()
+
+    outcome, _ = run(f"love {sign} life", model, tokenizer=SIGNLESS)
+    assert outcome.nth_text(0) == f"LOVE {sign} LIFE"
+
+
+@pytest.mark.parametrize("sign", [">", "=", "~", "<", "*"])
+def test_signs_between_words_part_a_segment(sign):
+    outcome, shown = run(f"my love {sign} (your) life", str.upper)
+    assert (outcome.nth_text(0), outcome.warnings) == (f"MY LOVE {sign} (YOUR) LIFE", ())
+    assert shown == ["my love", "( your ) life"]
+
+
+def test_emphasis_may_come_to_the_end():
+    outcome, _ = run("the *red* house", lambda text: "LA MAISON 7ROUGE8" if "7" in text else text.upper())
+    assert (outcome.nth_text(0), outcome.warnings) == ("LA MAISON *ROUGE*", ())
 
 
 @pytest.mark.parametrize("stray", ["\ue004", "\ufffd"])

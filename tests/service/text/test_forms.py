@@ -4,7 +4,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from service.text.forms import DIGITS, MASKS, Piece, _exact_places, in_capitals, make_form
-from service.text.kept import kept_spans
+from service.text.kept import KeptSpan, kept_spans
+from service.text.wording import spoken
 
 
 def form_of(text, placeholders=MASKS, *, hide_all=False):
@@ -30,6 +31,49 @@ def test_spans_may_change_their_order():
 @pytest.mark.parametrize("translation", ["Voir.", "Voir \ue000 \ue000.", "Voir \ue000 et https://x.org."])
 def test_a_span_that_is_lost_or_doubled_is_noticed(translation):
     assert restored("See https://x.org now.", translation) is None
+
+
+def form_with_signs(text):
+    """With every `&`, `+` and `/` a kept span, as it is for a model that cannot read them."""
+    signs = [KeptSpan(place, place + 1, char, "unknown") for place, char in enumerate(text) if char in "&+/"]
+    found = spoken(text, signs, "en", "fr")
+    hidden = [span for span in signs if all(span is not sign.span for sign in found)]
+    return make_form(text, signs, hidden, MASKS, spoken=found)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown", "translation", "expected"),
+    [
+        ("salt & pepper", "salt and pepper", "du sel et du poivre", "du sel & du poivre"),
+        ("you and bread + butter", "you and bread and butter", "toi et pain et beurre", "toi et pain + beurre"),
+        ("men/women & boys or girls", "men or women and boys or girls", "hommes ou femmes et fils ou filles",
+         "hommes/femmes & fils ou filles"),
+        ("SALT & PEPPER", "Salt and pepper", "Sel et poivre", "SEL & POIVRE"),
+        ("w/o salt & w/o pepper", "w \ue000 o salt and w \ue001 o pepper", "sans \ue000 sel et sans \ue001 poivre",
+         "sans/sel & sans/poivre"),
+        # One more or one less: nobody knows which.
+        ("salt & pepper", "salt and pepper", "du sel, du poivre", None),
+        ("salt & pepper", "salt and pepper", "et du sel et du poivre", None),
+        ("you and bread + butter", "you and bread and butter", "toi, pain et beurre", None),
+    ],
+)  # fmt: skip
+def test_a_sign_that_was_shown_as_a_word_takes_that_word_s_place(text, shown, translation, expected):
+    form = form_with_signs(text)
+    result = form.restore(translation)
+    assert (form.text, result and result.text) == (shown, expected)
+    assert [form.starts[match.start()] for match in regex.finditer(r"\b(?:and|or)\b", shown)] == [
+        match.start() for match in regex.finditer(r"(?<!w)[&+/]|\b(?:and|or)\b", text)
+    ]
+
+
+def test_no_sign_is_a_word_where_what_is_kept_has_the_same():
+    spans = [KeptSpan(5, 6, "&", "unknown"), KeptSpan(14, 23, "`ils et`", "code")]
+    assert (
+        make_form(
+            "salt & pepper `ils et`", spans, [spans[1]], MASKS, spoken=spoken("salt & pepper", spans[:1], "en", "fr")
+        )
+        is None
+    )
 
 
 def test_digits_stand_in_only_where_the_text_has_none():

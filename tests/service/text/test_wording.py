@@ -1,8 +1,8 @@
 import pytest
 
 from service.text.forms import Piece, make_form
-from service.text.kept import kept_spans
-from service.text.wording import changes, close_brackets
+from service.text.kept import KeptSpan, kept_spans
+from service.text.wording import changes, close_brackets, spoken
 
 
 def shown(text, language="en"):
@@ -51,6 +51,22 @@ def test_brackets_close_around_what_is_written_in_them():
     pieces = close_brackets([Piece(written, 0, len(written))])
     assert "".join(piece.text for piece in pieces) == "Le prix (en euros) [là] est"
     assert all(written[piece.start : piece.end] == piece.text for piece in pieces)
+
+
+@pytest.mark.parametrize(
+    ("text", "pair", "expected"),
+    [
+        ("salt & pepper, bread + butter, cats/dogs, men / women", "en-fr", ["and:et", "and:et", "or:ou", "or:ou"]),
+        ("sel & poivre, chats/chiens", "fr-en", ["et:and", "ou:or"]),
+        ('(wide) & "high"', "en-fr", ["and:et"]),
+        ("w/o n/a R&D a + b 5/6 C++ + & x/ y/", "en-fr", []),
+        ("salt & pepper", "en-nl", []),
+        ("salt & pepper", "nl-en", []),
+    ],
+)
+def test_signs_between_words_have_names(text, pair, expected):
+    spans = [KeptSpan(place, place + 1, char, "unknown") for place, char in enumerate(text) if char in "&+/"]
+    assert [f"{sign.shown}:{sign.written}" for sign in spoken(text, spans, *pair.split("-"))] == expected
 
 
 def test_other_languages_are_left_alone():
