@@ -196,11 +196,12 @@ def test_files_are_gone_after_their_time_and_at_the_end(tmp_path, monkeypatch):
 def test_a_full_queue_is_waited_for(client, engine):
     engine.error = QueueFull(9, 9, 1.0)
 
-    async def later():
-        await asyncio.sleep(0.2)
+    async def when_refused():
+        while not engine.requests:
+            await asyncio.sleep(0.01)
         engine.error = None
 
-    client.portal.start_task_soon(later)
+    client.portal.start_task_soon(when_refused)
     started = time.monotonic()
     assert fetched(client, send(client)).content == b"HELLO THERE.\n"
     assert time.monotonic() - started > 0.9
