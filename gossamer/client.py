@@ -24,10 +24,10 @@ import json
 import random
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 import httpx
 
@@ -173,6 +173,8 @@ class SegmentDone:
 
 Event = Delta | SegmentDone | Answer
 
+_T = TypeVar("_T")
+
 
 @dataclass(slots=True)
 class _Tries:
@@ -257,6 +259,11 @@ def _translate_body(
     return body
 
 
+def _detect_body(text: str | Sequence[str], target: str | None) -> dict[str, Any]:
+    body: dict[str, Any] = {"text": text if isinstance(text, str) else list(text)}
+    return body | {"target": target} if target else body
+
+
 def _within(body: Mapping[str, Any], seconds: float) -> dict[str, Any]:
     """The request, with the time that is left: the server stops when nobody waits any more."""
     return {**body, "deadline_seconds": round(seconds, 3)}
@@ -284,6 +291,8 @@ def _exchange(
         result = yield _Send(_within(body, seconds) if body is not None and has_deadline else body, seconds)
         if isinstance(result, httpx.TimeoutException):
             raise DeadlineExceeded(f"no answer in {seconds:.3g} seconds") from result
+        if isinstance(result, httpx.LocalProtocolError):  # a header that cannot be sent: no try will
+            raise ConnectionFailed(f"{where}: {result}") from result
         if isinstance(result, httpx.TransportError):
             yield tries.wait_after(ConnectionFailed(f"{where}: {result}"))
             continue
@@ -299,9 +308,18 @@ def _exchange(
             raise error
 
 
-def _content(response: httpx.Response) -> Mapping[str, Any]:
-    content: Mapping[str, Any] = json.loads(response.content)
-    return content
+@contextmanager
+def _understanding(status: int) -> Iterator[None]:
+    """Where an answer is read.
+
+    Raises:
+        ApiError: It is no answer of a server of this kind: a page of something in between, perhaps.
+    """
+    try:
+        yield
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        problem = {"detail": "what answers here is no Gossamer server", "type": "not-understood"}
+        raise ApiError(status, problem) from error
 
 
 def _answer(content: Mapping[str, Any]) -> Answer:
@@ -322,6 +340,10 @@ def _translation(content: Mapping[str, Any]) -> Translation:
     )
 
 
+def _models(content: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return list(content["models"])
+
+
 def _detections(content: Mapping[str, Any]) -> list[Detection]:
     return [
         Detection(found["language"], found["confidence"], found.get("looks_like")) for found in content["detections"]
@@ -329,36 +351,88 @@ def _detections(content: Mapping[str, Any]) -> list[Detection]:
 
 
 class _Events:
-    """Lines of a stream to events."""
+    """Bytes of a stream to events."""
 
     def __init__(self) -> None:
         self._name = ""
+        self._rest = b""
+        self._is_complete = False
 
-    def push(self, line: str) -> Event | None:
-        """An event, if the line ends one.
+    def push(self, chunk: bytes) -> Iterator[Event]:
+        """The events that end with this.
 
         Raises:
-            ApiError: The stream ended with an error.
+            ApiError: The stream ended with an error, or is none.
         """
-        kind, _, value = line.partition(": ")
-        if kind == "event":
-            self._name = value
-        if kind != "data":
-            return None
-        content = json.loads(value)
+        # By line feeds alone: text may hold other signs at which `str.splitlines` parts lines.
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        for line in lines:
+            kind, _, value = line.rstrip(b"\r").partition(b": ")
+            if kind == b"event":
+                self._name = value.decode(errors="replace")
+            elif kind == b"data":
+                with _understanding(200):
+                    event = self._event(json.loads(value))
+                if event is not None:
+                    yield event
+
+    def close(self) -> None:
+        """What is to be said when no more comes.
+
+        Raises:
+            ConnectionFailed: The answer has not come.
+        """
+        if not self._is_complete:
+            raise ConnectionFailed("the stream ended before the answer")
+
+    def _event(self, content: Mapping[str, Any]) -> Event | None:
         match self._name:
             case "token":
                 return Delta(content["translation"], content["segment"], content["delta"], content["text"])
             case "segment":
                 return SegmentDone(content["translation"], content["segment"], content["text"], content)
             case "done":
+                self._is_complete = True
                 return _answer(content)
             case "error":
                 raise ApiError(content.get("status", 500), content)
         return None
 
 
-class Client:
+@contextmanager
+def _reading_stream() -> Iterator[_Events]:
+    """Where a stream is read; what goes wrong with the connection is an error of ours."""
+    events = _Events()
+    try:
+        yield events
+    except httpx.TimeoutException as error:
+        raise DeadlineExceeded(f"no answer in time: {error}") from error
+    except httpx.TransportError as error:
+        raise ConnectionFailed(f"the stream broke off: {error}") from error
+    events.close()
+
+
+class _Shared:
+    """What both clients are told, and what they make of it."""
+
+    def __init__(self, base_url: str, api_key: str | None, timeout_seconds: float, max_retries: int) -> None:
+        try:
+            url = httpx.URL(base_url)
+        except httpx.InvalidURL as error:
+            raise ValueError(f"base_url is {base_url!r}; allowed is an address ({error})") from error
+        if url.scheme not in ("http", "https") or not url.host:
+            raise ValueError(f"base_url is {base_url!r}; allowed is an address such as http://127.0.0.1:8000")
+        self._base_url = base_url
+        self._timeout_seconds = timeout_seconds
+        self._max_retries = max_retries
+        self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+
+    def _tries(self, timeout_seconds: float | None) -> _Tries:
+        seconds = self._timeout_seconds if timeout_seconds is None else timeout_seconds
+        return _Tries(time.monotonic() + seconds, self._max_retries)
+
+
+class Client(_Shared):
     """Waits for each answer. May be shared by threads; `close` it, or use it as a context manager."""
 
     def __init__(
@@ -378,12 +452,12 @@ class Client:
             timeout_seconds: The longest that a call may last, all its tries together.
             max_retries: How often a call is tried again.
             transport: How requests are sent, for proxies and tests.
+
+        Raises:
+            ValueError: `base_url` is no address.
         """
-        self._base_url = base_url
-        self._timeout_seconds = timeout_seconds
-        self._max_retries = max_retries
-        headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-        self._http = httpx.Client(base_url=base_url, headers=headers, transport=transport)
+        super().__init__(base_url, api_key, timeout_seconds, max_retries)
+        self._http = httpx.Client(base_url=base_url, headers=self._headers, transport=transport)
 
     def __enter__(self) -> Self:
         return self
@@ -429,7 +503,7 @@ class Client:
         body = _translate_body(
             text, target=target, source=source, model=model, format=format, decoding=decoding, return_=return_
         )
-        return _answer(self._request("POST", "/v1/translate", body, self._tries(timeout_seconds), has_deadline=True))
+        return self._request("POST", "/v1/translate", body, timeout_seconds, _answer, has_deadline=True)
 
     def stream(
         self,
@@ -454,42 +528,40 @@ class Client:
         tries = self._tries(timeout_seconds)
         with ExitStack() as stack:
             response = self._opened(stack, body, tries)
-            events = _Events()
-            try:
-                for line in response.iter_lines():
+            with _reading_stream() as events:
+                for chunk in response.iter_bytes():
                     tries.remaining()
-                    event = events.push(line)
-                    if event is not None:
-                        yield event
-            except httpx.TimeoutException as error:
-                raise DeadlineExceeded(f"no answer in time: {error}") from error
-            except httpx.TransportError as error:
-                raise ConnectionFailed(f"the stream broke off: {error}") from error
+                    yield from events.push(chunk)
 
     def detect(
         self, text: str | Sequence[str], *, target: str | None = None, timeout_seconds: float | None = None
     ) -> list[Detection]:
         """The language of each text; see `translate` for what may go wrong."""
-        body: dict[str, Any] = {"text": text if isinstance(text, str) else list(text)}
-        if target:
-            body["target"] = target
-        return _detections(self._request("POST", "/v1/detect", body, self._tries(timeout_seconds)))
+        body = _detect_body(text, target)
+        return self._request("POST", "/v1/detect", body, timeout_seconds, _detections)
 
     def models(self, *, timeout_seconds: float | None = None) -> list[Mapping[str, Any]]:
         """The loaded models, as docs/api.md describes them."""
-        return list(self._request("GET", "/v1/models", None, self._tries(timeout_seconds))["models"])
-
-    def _tries(self, timeout_seconds: float | None) -> _Tries:
-        seconds = self._timeout_seconds if timeout_seconds is None else timeout_seconds
-        return _Tries(time.monotonic() + seconds, self._max_retries)
+        return self._request("GET", "/v1/models", None, timeout_seconds, _models)
 
     def _request(
-        self, method: str, path: str, body: Mapping[str, Any] | None, tries: _Tries, *, has_deadline: bool = False
-    ) -> Mapping[str, Any]:
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None,
+        timeout_seconds: float | None,
+        read: Callable[[Mapping[str, Any]], _T],
+        *,
+        has_deadline: bool = False,
+    ) -> _T:
         def send(request: _Send) -> httpx.Response:
             return self._http.request(method, path, json=request.body, timeout=request.seconds)
 
-        return _content(self._run(_exchange(self._base_url, body, tries, has_deadline=has_deadline), send))
+        exchange = _exchange(self._base_url, body, self._tries(timeout_seconds), has_deadline=has_deadline)
+        response = self._run(exchange, send)
+        with _understanding(response.status_code):
+            answer = read(json.loads(response.content))
+        return answer
 
     def _opened(self, stack: ExitStack, body: Mapping[str, Any], tries: _Tries) -> httpx.Response:
         def send(request: _Send) -> httpx.Response:
@@ -523,7 +595,7 @@ class Client:
                 reply = error
 
 
-class AsyncClient:
+class AsyncClient(_Shared):
     """The same for asyncio; `aclose` it, or use it with `async with`."""
 
     def __init__(
@@ -543,12 +615,12 @@ class AsyncClient:
             timeout_seconds: The longest that a call may last, all its tries together.
             max_retries: How often a call is tried again.
             transport: How requests are sent, for proxies and tests.
+
+        Raises:
+            ValueError: `base_url` is no address.
         """
-        self._base_url = base_url
-        self._timeout_seconds = timeout_seconds
-        self._max_retries = max_retries
-        headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-        self._http = httpx.AsyncClient(base_url=base_url, headers=headers, transport=transport)
+        super().__init__(base_url, api_key, timeout_seconds, max_retries)
+        self._http = httpx.AsyncClient(base_url=base_url, headers=self._headers, transport=transport)
 
     async def __aenter__(self) -> Self:
         return self
@@ -578,7 +650,7 @@ class AsyncClient:
         body = _translate_body(
             text, target=target, source=source, model=model, format=format, decoding=decoding, return_=return_
         )
-        return _answer(await self._request("POST", "/v1/translate", body, timeout_seconds, has_deadline=True))
+        return await self._request("POST", "/v1/translate", body, timeout_seconds, _answer, has_deadline=True)
 
     async def stream(
         self,
@@ -599,34 +671,22 @@ class AsyncClient:
         tries = self._tries(timeout_seconds)
         async with AsyncExitStack() as stack:
             response = await self._opened(stack, body, tries)
-            events = _Events()
-            try:
-                async for line in response.aiter_lines():
+            with _reading_stream() as events:
+                async for chunk in response.aiter_bytes():
                     tries.remaining()
-                    event = events.push(line)
-                    if event is not None:
+                    for event in events.push(chunk):
                         yield event
-            except httpx.TimeoutException as error:
-                raise DeadlineExceeded(f"no answer in time: {error}") from error
-            except httpx.TransportError as error:
-                raise ConnectionFailed(f"the stream broke off: {error}") from error
 
     async def detect(
         self, text: str | Sequence[str], *, target: str | None = None, timeout_seconds: float | None = None
     ) -> list[Detection]:
         """See `Client.detect`."""
-        body: dict[str, Any] = {"text": text if isinstance(text, str) else list(text)}
-        if target:
-            body["target"] = target
-        return _detections(await self._request("POST", "/v1/detect", body, timeout_seconds))
+        body = _detect_body(text, target)
+        return await self._request("POST", "/v1/detect", body, timeout_seconds, _detections)
 
     async def models(self, *, timeout_seconds: float | None = None) -> list[Mapping[str, Any]]:
         """See `Client.models`."""
-        return list((await self._request("GET", "/v1/models", None, timeout_seconds))["models"])
-
-    def _tries(self, timeout_seconds: float | None) -> _Tries:
-        seconds = self._timeout_seconds if timeout_seconds is None else timeout_seconds
-        return _Tries(time.monotonic() + seconds, self._max_retries)
+        return await self._request("GET", "/v1/models", None, timeout_seconds, _models)
 
     async def _request(
         self,
@@ -634,14 +694,18 @@ class AsyncClient:
         path: str,
         body: Mapping[str, Any] | None,
         timeout_seconds: float | None,
+        read: Callable[[Mapping[str, Any]], _T],
         *,
         has_deadline: bool = False,
-    ) -> Mapping[str, Any]:
+    ) -> _T:
         async def send(request: _Send) -> httpx.Response:
             return await self._http.request(method, path, json=request.body, timeout=request.seconds)
 
-        tries = self._tries(timeout_seconds)
-        return _content(await self._run(_exchange(self._base_url, body, tries, has_deadline=has_deadline), send))
+        exchange = _exchange(self._base_url, body, self._tries(timeout_seconds), has_deadline=has_deadline)
+        response = await self._run(exchange, send)
+        with _understanding(response.status_code):
+            answer = read(json.loads(response.content))
+        return answer
 
     async def _opened(self, stack: AsyncExitStack, body: Mapping[str, Any], tries: _Tries) -> httpx.Response:
         async def send(request: _Send) -> httpx.Response:

@@ -83,6 +83,11 @@ class Inputs:
             except OSError as error:
                 raise InputError(f"{name} cannot be read ({error.strerror})") from error
 
+    @property
+    def reads_standard_input(self) -> bool:
+        """Whether it is among what is translated."""
+        return not self.texts and "-" in (self.paths or ["-"])
+
     def num_bytes(self) -> int | None:
         """How much there is; None if that is not known beforehand."""
         if self.texts:
@@ -120,9 +125,13 @@ def translate_inputs(
 
     Raises:
         InputError: The input cannot be used.
-        TranslationFailed: The model failed, or the server.
+        TranslationFailed: The model failed, or the server, or the output cannot be written.
         BrokenPipeError: Nobody reads on.
     """
+    if sys.stdout is None:  # what Python makes of a standard stream that its caller has closed
+        raise TranslationFailed("standard output is closed")
+    if sys.stdin is None and inputs.reads_standard_input:
+        raise InputError("standard input is closed")
     opened = (
         _by_server(server, api_key, source, target, options, inputs.format)
         if server is not None
@@ -130,8 +139,14 @@ def translate_inputs(
     )
     with progress_bar(inputs.num_bytes(), _wants_bar(inputs, show_progress)) as report, opened as translate:
         for block in inputs.blocks(report, tell):
-            sys.stdout.buffer.write(translate(block).encode())
-            sys.stdout.buffer.flush()
+            translation = translate(block).encode()
+            try:
+                sys.stdout.buffer.write(translation)
+                sys.stdout.buffer.flush()
+            except BrokenPipeError:
+                raise
+            except OSError as error:
+                raise TranslationFailed(f"standard output cannot be written ({error.strerror})") from error
 
 
 @contextlib.contextmanager
@@ -226,7 +241,11 @@ def _by_server(
 ) -> Iterator[Translate]:
     from gossamer.client import Answer, ApiError, Client, GossamerError
 
-    with Client(server, api_key=api_key, timeout_seconds=_SERVER_TIMEOUT_SECONDS) as client:
+    try:
+        opened = Client(server, api_key=api_key, timeout_seconds=_SERVER_TIMEOUT_SECONDS)
+    except ValueError as error:
+        raise InputError(f"--server or --api-key cannot be used: {error}") from error
+    with opened as client:
         language: str | None = None  # of the texts, as far as the server found it out
 
         def ask(text: str, source: str | None) -> Answer:

@@ -254,7 +254,8 @@ def test_a_server_that_does_not_answer_in_time_is_a_deadline():
 
 def test_a_stream_is_tried_again_until_it_begins():
     script, client = scripted(BUSY, (200, {}, {}))
-    assert list(client.stream("a")) == []
+    with pytest.raises(ConnectionFailed, match="ended before the answer"):
+        list(client.stream("a"))
     assert len(script.requests) == 2
 
 
@@ -291,3 +292,46 @@ def test_asyncio_tries_again_too():
 def test_the_client_needs_nothing_of_the_server():
     code = "import sys, gossamer; sys.exit(bool({'model', 'service', 'torch', 'fastapi'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
+
+
+@pytest.mark.parametrize("address", ["localhost:8000", "", "http://", "ftp://host", "http://[::"])
+def test_what_is_no_address_is_told_before_anything_is_asked(address):
+    for kind in (Client, AsyncClient):
+        with pytest.raises(ValueError, match="base_url is "):
+            kind(address)
+
+
+def test_a_key_that_cannot_be_sent_is_not_tried_again():
+    script, client = scripted(httpx.LocalProtocolError("Illegal header value"), api_key="a\nb")
+    with pytest.raises(ConnectionFailed, match="Illegal header value"):
+        client.translate("a")
+    assert len(script.requests) == 1
+
+
+@pytest.mark.parametrize("content", [b"<html>Hello", b"[]", b"{}", b'{"translations": 5}', b"null", b"\xff"])
+def test_an_answer_that_is_none_is_an_error_of_ours(content):
+    with Client(transport=httpx.MockTransport(lambda request: httpx.Response(200, content=content))) as client:
+        for call in (lambda: client.translate("a"), lambda: client.detect("a"), client.models):
+            with pytest.raises(ApiError, match="what answers here is no Gossamer server"):
+                call()
+
+
+@pytest.mark.parametrize("content", [b"", b"event: token\n", b": nothing\n\n", b"<html>\n"])
+def test_a_stream_that_ends_without_its_answer_is_an_error(content):
+    with Client(transport=httpx.MockTransport(lambda request: httpx.Response(200, content=content))) as client:
+        with pytest.raises(ConnectionFailed, match="the stream ended before the answer"):
+            list(client.stream("a"))
+
+
+def test_a_stream_is_parted_at_line_feeds_only_and_wherever_its_bytes_were_cut(client):
+    text = "One\u2028two.\x85Three.\x0bFour\x1cfive.\x0cSix\u2029é🎉."
+    assert list(client.stream(text, source="en"))[-1].texts == client.translate(text, source="en").texts
+    data = json.dumps({**ANSWER, "translations": [{"text": text}]}, ensure_ascii=False)
+    content = f"event: done\ndata: {data}\n\n".encode()
+
+    class Bytes(httpx.SyncByteStream):
+        def __iter__(self):
+            yield from (content[place : place + 1] for place in range(len(content)))
+
+    with Client(transport=httpx.MockTransport(lambda request: httpx.Response(200, stream=Bytes()))) as other:
+        assert [event.text for event in other.stream("a")] == [text]

@@ -206,6 +206,24 @@ def test_what_a_server_refuses_is_2_and_a_server_that_is_not_there_is_1(run, ser
     result = run("translate", "--server", address, "Hello.")
     assert result.exit_code == 1
     assert address in result.stderr
+    result = run("translate", "--server", address.removeprefix("http://"), "Hello.")
+    assert result.exit_code == 2
+    assert "--server or --api-key cannot be used: base_url is '127.0.0.1:" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("streams", "message", "status"),
+    [
+        (">/dev/full", "gossamer: standard output cannot be written (No space left on device)\n", 1),
+        (">&-", "gossamer: standard output is closed\n", 1),
+        ("<&-", "gossamer: standard input is closed\n", 2),
+    ],
+)
+def test_standard_streams_that_cannot_be_used_are_told_in_a_line(streams, message, status):
+    text = "" if streams == "<&-" else "12:30"
+    command = f"{sys.executable} -m service translate -m {TINY} {text} {streams}"
+    result = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True)
+    assert (result.stderr, result.returncode) == (message, status)
 
 
 def test_a_reader_that_has_seen_enough_is_no_error():

@@ -300,7 +300,7 @@ def test_a_format_that_there_is_not_is_refused(float_server, accept):
         ("attention", {"target_ids": ["a"]}, "target_ids[0]"),
         ("attention", {"prefix_ids": [3]}, "prefix_ids"),
         ("attention", {"prefix_ids": [50] * 12, "decoding": {"max_target_tokens": 12}}, "prefix_ids"),
-        ("attention", {"prefix": "a " * 300}, "prefix"),
+        ("attention", {"prefix": "a " * 30, "decoding": {"max_target_tokens": 12}}, "prefix"),
         ("attention", {"hypothesis": 4, "decoding": {"beam_size": 4}}, "hypothesis"),
         ("attention", {"hypothesis": 1, "decoding": {"temperature": 0.5}}, "hypothesis"),
         ("attention", {"hypothesis": 1, "target_text": "a"}, "hypothesis"),

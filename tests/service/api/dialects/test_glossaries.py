@@ -75,7 +75,7 @@ def test_csv_may_be_quoted_and_name_the_languages(client):
         ({"entries": "web"}, "Invalid glossary entries provided: line 1 has 1 fields; two are needed"),
         ({"entries": "a\tb\nweb\t"}, "Invalid glossary entries provided: line 2: the target term is empty"),
         ({"entries": "\tb"}, "Invalid glossary entries provided: line 1: the source term is empty"),
-        ({"entries": "a\tb\na\tc"}, "Invalid glossary entries provided: line 2: 'a' is there twice"),
+        ({"entries": "a\tb\na\tc"}, 'Invalid glossary entries provided: line 2: "a" is there twice'),
         ({"entries": "a\tb\x07"}, "Invalid glossary entries provided: line 1: the target term has a control"),
         ({"entries": "a" * 1025 + "\tb"}, "Invalid glossary entries provided: line 1: the source term has 1025"),
         ({"entries": '"a', "entries_format": "csv"}, "Invalid glossary entries provided: no CSV"),
