@@ -12,7 +12,6 @@ looked for in the translation, also in another notation (`10h30`), and gets its 
 from __future__ import annotations
 
 import itertools
-import unicodedata
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -41,6 +40,8 @@ _LETTERS = regex.compile(r"\p{L}++")
 _ORDINALS = frozenset("st nd rd th er re ère e ème eme ième d de ste o a h s x m".split())
 _GROUPS = regex.compile(r"\d+")
 _NUMBER_UNIT = regex.compile(r"(.*\d)\s*(\D*)", regex.DOTALL)
+_BETWEEN_AMOUNTS = regex.compile(r"\s?[–—-]\s?(?=\p{Lu}*\p{Sc})|(?<=[^\d\s(])(?<!\d[eE])\s?[–—-]\s?(?=\d)")
+_BEFORE_AMOUNT = regex.compile(r"\p{Lu}*\p{Sc}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,23 +317,27 @@ def _upper(piece: Piece) -> Piece:
 
 @lru_cache(maxsize=1_024)
 def _other_notation(text: str) -> regex.Pattern[str]:
-    """Finds a number or amount as another language may write it: `1,234.5` as `1 234,5`, `5 %`, `10h30`."""
+    """Finds a number or amount as another language may write it: `1,234.5` as `1 234,5`, `5 %`, `10h30`, `$5 – $10`."""
+    pattern = r"\s?[–—-]\s?".join(map(_notation, _BETWEEN_AMOUNTS.split(text)))
+    return regex.compile(rf"(?<!\d)(?<!\d[.,]){pattern}(?!\d)(?![.,]\d)")
+
+
+def _notation(text: str) -> str:
     match = _NUMBER_UNIT.fullmatch(text)
     number, unit = (match[1], match[2]) if match else (text, "")
     groups = _GROUPS.findall(number)
     sign = r"[-+−±~≈]?" if number[0] in "-+−±~≈" else ""
-    currency = "".join(char for char in number if unicodedata.category(char) == "Sc")
+    currency = next(iter(_BEFORE_AMOUNT.findall(number)), "")
     pattern = sign + _SEPARATOR.join(map(regex.escape, groups))
     if len(groups) > 1 and len(_THOUSANDS.findall(number)) == len(groups) - 1:  # they may lose their signs
         pattern = sign + rf"(?:{_SEPARATOR})?".join(map(regex.escape, groups))
-    tail = regex.escape(unit) if unit else ""
+    if unit:
+        after = r"(?!\w)" if unit[-1].isalnum() else ""
+        pattern = rf"{pattern}[\s\u00a0\u202f-]*{regex.escape(unit)}{after}"
     if currency:
         sign_pattern = regex.escape(currency)
         pattern = rf"(?:{sign_pattern}\s*{pattern}|{pattern}\s*{sign_pattern})"
-    elif tail:
-        after = r"(?!\w)" if unit[-1].isalnum() else ""
-        pattern = rf"{pattern}[\s\u00a0\u202f-]*{tail}{after}"
-    return regex.compile(rf"(?<!\d)(?<!\d[.,]){pattern}(?!\d)(?![.,]\d)")
+    return pattern
 
 
 _Place = tuple[int, int, int]  # which piece, start and end within its text

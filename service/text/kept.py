@@ -17,6 +17,8 @@ from typing import Literal, get_args
 
 import regex
 
+from service.text.code import is_code
+
 Kind = Literal[
     "code",
     "url",
@@ -63,10 +65,16 @@ _UNIT = rf"""(?!\s?[ap]m\b|s\b)(?:
 # thousands parted by spaces: 1 234,5. The last two are powers of ten: 1e-5  2.5E+10  10^-3.
 _NUMBER = (
     r"(?:(?<![\w.,)\]])[-+−±~≈](?=\d))?"
-    r"(?:\d{1,3}(?:[ \u00a0\u202f]\d{3}(?!\d))++(?:[.,]\d+)?|\d+(?:(?:[.,:/'’·×⁄^*x-]|\u202f|[–—](?=\d{2}))\d+)*+)"
+    r"(?:\d{1,3}(?:[ \u00a0\u202f]\d{3}(?!\d))++(?:[.,]\d+)?|\d+(?:(?:[.,:/'’·×⁄^*x–—-]|\u202f)\d+)*+)"
     r"(?:[eE][-+−]?\d{1,4}+(?!\w)|\^[-−]\d+)?+"
 )
-_CURRENCY = r"\p{Sc}"
+_CURRENCY = r"(?:(?<![\w.])(?:US|CA|AU|NZ|HK|MX|[ACSR])(?=\$))?\p{Sc}"
+# Thousands, millions, billions: $5M, £10k, $1.5 bn.
+_MAGNITUDE = r"(?:(?:[kKmMbBT]|[bmt]n)|[ \u00a0\u202f](?:[KMB]|[bmt]n))(?![\w-])"
+_AMOUNT = (
+    rf"(?:{_CURRENCY}[ \u00a0\u202f]?{_NUMBER}(?:{_MAGNITUDE})?+"
+    rf"|{_NUMBER}(?:[ \u00a0\u202f]?(?:{_CURRENCY}|{_UNIT})|(?:[kKmMbBT]|[bmt]n)[ \u00a0\u202f]?{_CURRENCY}))"
+)
 
 # What stands in the brackets of a call: text in quotes, signs, names in a row; not the end of a word(s), nor prose.
 _ARGUMENTS = r"""(?=
@@ -84,7 +92,7 @@ _COMMAND = (
     r"|sudo[ ][a-z][\w-]*)(?![\w-])"
 )
 # A formula of short operands, as in x = y + 1, E = mc^2, a -> b; a dash alone may be one of prose.
-_OPERAND = r"(?:\([A-Za-z]\w?\)|[A-Za-z]{1,3}\^-?\w++|[A-Za-z]\w?(?:\([a-z]\))?|\d+(?:\.\d+)?)(?!['’\w])"
+_OPERAND = r"(?:\([A-Za-z]\w?\)|[A-Za-z]{1,3}\^-?\w++|[A-Za-z](?:\w|[A-Za-z]\d)?(?:\([a-z]\))?|\d+(?:\.\d+)?)(?!['’\w])"
 _FORMULA = (
     rf"{_OPERAND}(?:[ ](?:[=!<>:+*]=|[=<>+*/]|[-=]>|<-)[ ]|[=!]=|[=^]|[-=]>)(?:{_OPERAND}|-\d+)"
     rf"(?:(?:[ ](?:[=!<>]=|[=<>+*/-]|[-=]>)[ ]|[=+^]|[-=]>){_OPERAND})*+"
@@ -172,7 +180,8 @@ _STRUCTURED = regex.compile(
         | (?<![\w-])(?=\w*_\w)(?=\w*[A-Za-z])\w++(?:-\w++)*+
         | (?<![\w.-])(?:0x[0-9A-Fa-f]++|[0-9A-Fa-f]{{8}}-(?:[0-9A-Fa-f]{{4}}-){{3}}[0-9A-Fa-f]{{12}})(?!\w)
         | (?<![\w.,-])v\d++(?:\.\d++)*+(?:-[a-z]++(?:\.?\d++)?)?+(?!\w)
-        | (?<![\w.,/-])(?!\d++(?:st|nd|rd|th|s|am|pm|AM|PM|h|e|er|x)\b)(?!{_NUMBER}{_UNIT})
+        | (?<![\w.,/-])(?!\d++(?:st|nd|rd|th|s|am|pm|AM|PM|h|e|er|x)\b)
+          (?!{_NUMBER}(?:{_UNIT}|(?:[kKmMbBT]|[bmt]n)[ ]?\p{{Sc}}))
           (?:[A-Z][A-Z0-9]*+(?:-[A-Z0-9]*\d[A-Z0-9]*+)++|(?=[A-Za-z]*\d)(?=\d*[A-Za-z])[A-Za-z0-9]++)(?![\w-])
       )
     | (?P<emoji>
@@ -181,7 +190,7 @@ _STRUCTURED = regex.compile(
           (?:\u200d\p{{Extended_Pictographic}}(?:\ufe0f|\p{{Emoji_Modifier}})*+)*+
       )
     | (?P<symbol> [\p{{Co}}|<>=^~\\{{}}\[\]_*`\#@]++ )
-    | (?P<amount> {_CURRENCY}[ \u00a0\u202f]?{_NUMBER} | {_NUMBER}[ \u00a0\u202f]?(?:{_CURRENCY}|{_UNIT}) )
+    | (?P<amount> {_AMOUNT}(?:[ ]?[–—-][ ]?{_AMOUNT}){{0,3}}+ )
     | (?P<number> {_NUMBER} )
     )""",
     regex.VERBOSE,
@@ -196,28 +205,13 @@ _HINT = regex.compile(
     regex.VERBOSE,
 )
 
-# A line of a program: it ends as one, and calls or assigns.
-_STATEMENT = regex.compile(
-    r"""(?=[^\n]{1,400}\Z)(?=.*(?:\w\((?!e?s\))|[ ][-+*/|&]?=[ ]|[=!<>]=|[=-]>|\+\+|--|&&|\|\||\)[ ]?\{\Z))
-        .*(?:;|;[ ]?\}|\)[ ]?\{)\Z
-    | (?:if|while|for|switch)[ ]?\([^\n]{1,200}\)[ ]?(?:\{[^\n]{0,200}\}|[^\n]{1,200};|\{)?\Z
-    | [{\[]\s?["'{][^\n]{1,400}[}\]][,;]?\Z(?<=["'][ ]?:[ ]?[^\n]{1,400})  # an object of JSON or alike""",
-    regex.VERBOSE,
-)
-# Likewise, whatever its words are.
-_LINE_OF_CODE = regex.compile(
-    r"""(?:(?:async[ ])?(?:def|class)[ ]\w{1,60}(?:\([^\n]{0,200}\))?(?:[ ]->[ ][^\n:]{1,80})?:\Z
-    | from[ ][\w.]{1,80}[ ]import[ ][\w., *]{1,120}\Z | \#include[ ]?[<"][\w./]{1,80}[>"]\Z
-    | SELECT[ ][^\n]{1,200}[ ]FROM[ ][^\n]{1,200}\Z
-    | \$[ ][a-z][\w.-]*+(?:[ ][^\n]{1,200})?\Z
-    )""",
-    regex.VERBOSE,
-)
-_PROSE = regex.compile(r"(?:\b\p{Ll}{2,}+[ ]){3}\p{Ll}{2,}")
-_QUOTED = regex.compile(r"""\"[^"]*+\"|'[^']*+'""")
+# Without a sentence around them they say nothing: U.S., J.R.R.
+_INITIALS_ALONE = regex.compile(r"(?:\p{Lu}\.){2,8}+[.!?…]*+")
 
-# Longer than any word of an alphabet: a key, a hash, a cat on the keyboard.
-_LONG_WORD = regex.compile(r"[\p{Latin}\p{Greek}\p{Cyrillic}\p{N}\p{M}_]{61,}+")
+# Longer than any word of an alphabet, also with hyphens in it: a key, a hash, a cat on the keyboard.
+_LONG_WORD = regex.compile(
+    r"[\p{Latin}\p{Greek}\p{Cyrillic}\p{N}\p{M}_]{61,}+|[\p{Latin}\p{Greek}\p{Cyrillic}\p{N}\p{M}_'’-]{161,}+"
+)
 
 _WORD_RUN = regex.compile(r"[\p{L}\p{M}\p{N}_]++(?:['’-][\p{L}\p{M}\p{N}_]++)*+|\S")
 _BETWEEN_MERGED = regex.compile(r"[ \u00a0\u202f\u3000]*\Z")
@@ -303,10 +297,13 @@ def number_runs(text: str) -> list[str]:
 
 
 def _structured(text: str) -> Iterator[tuple[int, int, Kind]]:
-    if not _HINT.search(text):
-        return
-    if _LINE_OF_CODE.match(text) or (_STATEMENT.match(text) and not _PROSE.search(_QUOTED.sub("", text))):
+    if is_code(text):
         yield 0, len(text), "code"
+        return
+    if _INITIALS_ALONE.fullmatch(text):
+        yield 0, len(text), "identifier"
+        return
+    if not _HINT.search(text):
         return
     for match in _STRUCTURED.finditer(text):
         group = match.lastgroup or ""
@@ -340,7 +337,7 @@ def _unreadable(text: str, spans: list[KeptSpan], is_known: Callable[[str], bool
     """Between the spans, words that are too long for words, and those with a character that the model does not know."""
     free_from = 0
     for start, end in [*((span.start, span.end) for span in spans), (len(text), len(text))]:
-        for word in (_LONG_WORD if is_known is None else _WORD_RUN).finditer(text, free_from, start):
+        for word in _WORD_RUN.finditer(text, free_from, start):
             is_readable = is_known is None or all(map(is_known, unicodedata.normalize("NFC", word[0])))
             if not is_readable or _LONG_WORD.fullmatch(word[0]):
                 yield KeptSpan(word.start(), word.end(), word[0], "unknown")

@@ -20,8 +20,9 @@ from service.text.kept import structured_spans
 from service.text.sentences import sentence_spans
 from service.text.windows import window_spans
 
-# What str.splitlines takes for a line break; each is white space. Tabs, and spaces in a row, part columns of a table.
-_LINE = re.compile("(?:(?! {4})[^\n\r\t\v\f\x1c-\x1e\x85\u2028\u2029])+")
+# What str.splitlines takes for a line break, and every other control: where one belongs in a translation no model
+# knows, so it stays between the same two texts. Tabs, and spaces in a row, part columns of a table.
+_LINE = re.compile("(?:(?! {4})[^\x00-\x1f\x7f-\x9f\u2028\u2029])+")
 
 _STAND_IN = "\ue000"
 

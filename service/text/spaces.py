@@ -3,12 +3,13 @@
     with_spaces("It costs 5\u00a0euros.", pieces)     # "Ça coûte 5\u00a0euros."
 
 Models know one kind of space. A no-break or narrow space is put back beside the word that it stood at, if that is in
-the translation, as numbers and names are; otherwise as far into the translation as it was in the source.
+the translation, as numbers and names are; otherwise as far into the translation as it was in the source. Several of
+them in a row are one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import regex
@@ -16,34 +17,48 @@ import regex
 from service.text.forms import Piece
 from service.text.kept import KeptSpan
 
-_UNUSUAL = regex.compile(r"(?<=\S)[\u00a0\u2007\u2009\u202f](?=\S)")
+_UNUSUAL = regex.compile(r"(?<=\S)[ ]*+[\u00a0\u2002-\u200a\u202f\u3000][ \u00a0\u2002-\u200a\u202f\u3000]*+(?=\S)")
 _LEFT = regex.compile(r"[\p{L}\p{M}\p{N}.,%€$£-]+\Z")
 _RIGHT = regex.compile(r"[\p{L}\p{M}\p{N}%€$£-]+")
+_SOFT_HYPHEN = "\xad"
+_HYPHENATED = regex.compile(r"[\p{L}\p{M}\p{N}]*+(?:\xad[\p{L}\p{M}\p{N}]*+)+")
 
 
 def has_unusual_spaces(text: str) -> bool:
     """Whether there is anything to put back."""
-    return not text.isascii() and _UNUSUAL.search(text) is not None
+    return not text.isascii() and (_SOFT_HYPHEN in text or _UNUSUAL.search(text) is not None)
 
 
 def with_spaces(source: str, spans: Sequence[KeptSpan], pieces: Sequence[Piece]) -> list[Piece]:
     """A translation with the unusual spaces of its source, as far as it has spaces.
 
+    A soft hyphen says where its word may be broken, so only a word that stays has it again.
+
     Args:
         source: A segment.
         spans: Its kept spans; the spaces in them are kept already.
-        pieces: Of its translation; no text gets longer or shorter.
+        pieces: Of its translation.
     """
+    result = list(pieces)
     if source.isascii():
-        return list(pieces)
-    found = [match for match in _UNUSUAL.finditer(source) if not any(s.start <= match.start() < s.end for s in spans)]
-    if not found:
-        return list(pieces)
-    text = "".join(piece.text for piece in pieces)
+        return result
     free = "".join("x" * len(piece.text) if piece.span else piece.text for piece in pieces)
-    chars = list(text)
-    for match in found:
-        places = [place for place, char in enumerate(free) if char == " " and chars[place] == " "]
+    text = "".join(piece.text for piece in pieces)
+    changes: dict[int, tuple[int, str]] = {}
+    taken: set[int] = set()
+    for match in _HYPHENATED.finditer(source) if _SOFT_HYPHEN in source else ():
+        plain = match[0].replace(_SOFT_HYPHEN, "")
+        if not plain or _is_kept(match.start(), spans):
+            continue
+        for found in regex.finditer(rf"(?<!\w){regex.escape(plain)}(?!\w)", free):
+            if found.start() not in changes and text[found.start() : found.end()] == plain:
+                changes[found.start()] = found.end(), match[0]
+                break
+    spaces = [place for place, char in enumerate(free) if char == " " and text[place] == " "]
+    for match in _UNUSUAL.finditer(source):
+        places = [place for place in spaces if place not in taken]
+        if _is_kept(match.start(), spans):
+            continue
         if not places:
             break
         left = _LEFT.search(source, 0, match.start())
@@ -54,9 +69,40 @@ def with_spaces(source: str, spans: Sequence[KeptSpan], pieces: Sequence[Piece])
             beside = (right and text.startswith(right[0], place + 1)) or (left and text.endswith(left[0], 0, place))  # noqa: B023
             return not beside, abs(place - goal)  # noqa: B023
 
-        chars[min(places, key=distance)] = match[0]
-    result, done = [], 0
+        place = min(places, key=distance)
+        taken.add(place)
+        changes[place] = place + 1, match[0]
+    return _changed(result, changes) if changes else result
+
+
+def _is_kept(place: int, spans: Sequence[KeptSpan]) -> bool:
+    return any(span.start <= place < span.end for span in spans)
+
+
+def _changed(pieces: Sequence[Piece], changes: Mapping[int, tuple[int, str]]) -> list[Piece]:
+    """Pieces with stretches of their text, `{start: (end, instead)}`, exchanged; a longer one is a piece."""
+    result: list[Piece] = []
+    offset = 0
     for piece in pieces:
-        result.append(replace(piece, text="".join(chars[done : done + len(piece.text)])))
-        done += len(piece.text)
+        done, out = 0, ""
+        size, start = len(piece.text), piece.start
+        is_literal = size == piece.end - piece.start
+        for place in sorted(changes) if piece.span is None else ():
+            left, right = place - offset, changes[place][0] - offset
+            instead = changes[place][1]
+            if not done <= left < right <= size:
+                continue
+            out += piece.text[done:left]
+            done = right
+            if len(instead) == right - left or not is_literal:
+                out += instead
+                continue
+            if out:
+                result.append(Piece(out, start, piece.start + left))
+            result.append(Piece(instead, piece.start + left, piece.start + right))
+            out, start = "", piece.start + right
+        out += piece.text[done:]
+        if out:
+            result.append(replace(piece, text=out, start=start))
+        offset += size
     return result

@@ -31,6 +31,7 @@ def translated(document):
         ("One.   Two.\tThree.", "ONE.   TWO.\tTHREE."),
         ("a\u2028b\u2029c\x85d\x0be\x0cf\rg", "A\u2028B\u2029C\x85D\x0bE\x0cF\rG"),
         ("\ufeffHello.\u200b", "\ufeffHELLO.\u200b"),
+        ("A\x00b the\x07cat \x1b[0m is\x9fhere\x7f", "A\x00B THE\x07CAT \x1b[0M IS\x9fHERE\x7f"),
     ],
 )
 def test_gaps_come_back_byte_for_byte(text, expected):
@@ -142,3 +143,9 @@ def test_any_text_is_its_gaps_and_segments(text, language, max_tokens):
         assert part.translatable == has_letter(part.text)
     for gap in document.gaps():
         assert not has_letter(gap) or ")" in gap  # `a)` is a marker
+
+
+def test_a_control_character_is_in_no_segment():
+    document = segment("I see\x07 a dog. The \x00cat is\x02 here.")
+    assert texts(document) == ["I see", "a dog.", "The", "cat is", "here."]
+    assert [gap for gap in document.gaps() if gap.strip(" ")] == ["\x07 ", " \x00", "\x02 "]

@@ -14,6 +14,12 @@ from service.text.spaces import with_spaces
         ("a\u00a0b\u00a0c", "x y z", "x\u00a0y\u00a0z"),
         ("a\u00a0b", "x", "x"),
         ("a b", "x y", "x y"),
+        ("x\u00a0\u00a0y", "x y", "x\u00a0\u00a0y"),
+        ("the \u00a0cat \u00a0\u00a0sleeps", "le chat dort", "le \u00a0chat \u00a0\u00a0dort"),
+        ("a big\u2003house", "une grande maison", "une grande\u2003maison"),
+        ("Mac\xadDonald sleeps", "MacDonald dort", "Mac\xadDonald dort"),
+        ("a cat\xadfish", "un chat", "un chat"),
+        ("cat\xadfish or catfish", "catfish ou catfish", "cat\xadfish ou catfish"),
     ],
 )
 def test_unusual_spaces_are_put_back(source, target, expected):
@@ -24,3 +30,12 @@ def test_spaces_of_kept_spans_are_there_already():
     span = KeptSpan(3, 7, "10\u00a0€", "amount")
     pieces = [Piece("Ça ", 0, 3), Piece("10\u00a0€", 3, 7, span), Piece(" net", 7, 11)]
     assert with_spaces("It 10\u00a0€ net", [span], pieces) == pieces
+
+
+def test_the_places_of_longer_spaces_are_those_of_the_single_ones():
+    pieces = with_spaces("a\u00a0\u00a0b c", (), [Piece("un deux trois", 0, 13)])
+    assert [(piece.text, piece.start, piece.end) for piece in pieces] == [
+        ("un", 0, 2),
+        ("\u00a0\u00a0", 2, 3),
+        ("deux trois", 3, 13),
+    ]
