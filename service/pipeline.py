@@ -34,6 +34,8 @@ from service.text.forms import DIGITS, MASKS, NEVER_WRITTEN, Form, Piece, make_f
 from service.text.guards import MINOR_FAULTS, Fault, faults
 from service.text.kept import KeptSpan, kept_spans, number_runs
 from service.text.negation import loses_negation
+from service.text.quotes import doubled, pairs
+from service.text.quotes import signs as quote_signs
 from service.text.segmenter import compress, has_letter
 from service.text.spaces import has_unusual_spaces, with_spaces
 from service.text.terms import Replaced, Terms
@@ -57,6 +59,7 @@ _WEIGHTS: dict[_Fault, int] = {
     "order": 8,
     "hollow": 8,
     "signs": 4,
+    "quotes": 4,
     "untranslated": 2,
     "negation": 2,
     "marks": 1,
@@ -377,6 +380,7 @@ class SegmentWork:
             not node.tries[-1].form.is_capitals
             and not self._ends(node).beginning
             and not has_brackets(node.text)
+            and not pairs(node.text)
             and not has_unusual_spaces(node.text)
             and self._repeated(node) is None
         )
@@ -596,11 +600,13 @@ class SegmentWork:
         if {"order", "hollow"} & set(best.faults) and node.depth < _MAX_DEPTH:
             self._part_around(node, node.spans if "order" in best.faults else ())
             return
-        if best.faults_beyond_minor == ("signs",) and (signs := _signs(node)) and node.depth < _MAX_DEPTH:
-            node.warnings.append("parted")
-            self._part(node, signs, fragments=True)
-            return
-        if best.faults_beyond_minor not in (("untranslated",), ("signs",)) and self._halve(node):
+        if set(best.faults_beyond_minor) <= {"signs", "quotes"} and node.depth < _MAX_DEPTH:
+            signs = _signs(node, best.faults)
+            if signs:
+                node.warnings.append("parted")
+                self._part(node, signs, fragments=True)
+                return
+        if best.faults_beyond_minor not in (("untranslated",), ("signs",), ("quotes",)) and self._halve(node):
             return
         if is_bad:
             self._leave(node)
@@ -753,7 +759,7 @@ class SegmentWork:
         if self._options.max_target_tokens is not None and hypothesis.finish_reason == "length":
             return ()  # as the caller wanted it
         repeated = self._repeated(node)
-        source = _without(node.text, node.spans) if repeated is None else repeated.block
+        source = _without(doubled(node.text), node.spans) if repeated is None else repeated.block
         found: list[_Fault] = [fault for fault in faults(source, said) if fault != "too_long"]
         if "too_long" in faults(node.text, text):
             found.append("too_long")
@@ -879,13 +885,14 @@ def _pauses(node: _Node) -> list[KeptSpan]:
     ]
 
 
-def _signs(node: _Node) -> list[KeptSpan]:
-    """Brackets and slashes outside of what is kept, to part a node around them."""
-    return [
-        KeptSpan(match.start(), match.end(), match[0], "symbol")
-        for match in _SIGN.finditer(node.text)
-        if not any(span.start <= match.start() < span.end for span in node.spans)
-    ]
+def _signs(node: _Node, found: Iterable[_Fault]) -> list[KeptSpan]:
+    """Brackets and slashes, or quotation marks, outside of what is kept, to part a node around them."""
+    signs = quote_signs(node.text) if "quotes" in found else []
+    if "signs" in found or not signs:
+        signs += [KeptSpan(match.start(), match.end(), match[0], "symbol") for match in _SIGN.finditer(node.text)]
+    own = node.spans
+    signs = [sign for sign in signs if not any(span.start < sign.end and sign.start < span.end for span in own)]
+    return sorted(signs, key=lambda span: span.start)
 
 
 def _before_terms(part: Part, replaced: Replaced) -> Part:

@@ -16,6 +16,7 @@ import regex
 
 from service.text.forms import Piece
 from service.text.kept import KeptSpan
+from service.text.quotes import with_quotes
 
 # Dashes and bullets before a space, dots that something was before.
 _BEGINNING = regex.compile(r"(?:[-–—―•·*]++\s++|(?:\.{2,}+|…++)\s*+)++(?=\S)")
@@ -30,6 +31,8 @@ _SENTENCE_MARK = regex.compile(r"[.!?…‽]+")
 _ABBREVIATION = regex.compile(
     r"(?:\p{L}\.[\p{L}-]{0,3}|\betc|\b\p{L}|\b(?:Mr|Mrs|Dr|Jr|Sr|St|vs|Inc|Ltd|Co|Corp|apr|env|p|No))\Z"
 )
+_INITIALS = regex.compile(r"\p{L}\.[\p{L}-]{0,3}\Z")
+_ABBREVIATED_MARKS = regex.compile(r"\.(?:[^.]++|\.{3})")
 
 _ENGLISH_ORDINAL = regex.compile(r"(?:st|nd|rd|th)(?!\p{L})")
 _OPENERS = r"[\"'“”‘’«»(\[¿¡\s]*+"
@@ -64,9 +67,15 @@ def ends(text: str, spans: Sequence[KeptSpan] = ()) -> Ends:
     first = _BEGINNING.match(text)
     beginning = first[0] if first and not any(span.start < first.end() for span in spans) else ""
     last = _ENDING.search(text, len(beginning))
-    if last is None or not last[1] or any(last.start(1) < span.end for span in spans):
+    start, stop = last.span(1) if last else (len(text), len(text))
+    # What is kept may end in marks, as in *5 p.m....*, and so may a word; brackets behind them are kept, too.
+    start = max([start, *(span.end for span in spans if span.start < stop)])
+    marks = text[start:stop]
+    if _ABBREVIATED_MARKS.fullmatch(marks) and _ABBREVIATION.search(text[:start]):
+        start, marks = start + 1, marks[1:]
+    if not marks:
         return Ends(beginning, len(text), "", "")
-    return Ends(beginning, last.start(1), last[1], _plain(last[1]))
+    return Ends(beginning, start, marks, _plain(marks))
 
 
 def _plain(marks: str) -> str:
@@ -108,7 +117,7 @@ def finished(text: str, found: Ends, pieces: Sequence[Piece], language: str, *, 
     main = language.partition("-")[0].lower()
     result = [*_with_ordinals(result, main)]
     if not is_cut:
-        result = _with_ending(text, found, result, main)
+        result = with_quotes(text, _with_ending(text, found, result, main), main)
     if found.beginning:
         result = _with_beginning(found.beginning, result)
     return _with_capital(text, found, result, main)
@@ -137,9 +146,13 @@ def _with_beginning(beginning: str, pieces: list[Piece]) -> list[Piece]:
 
 
 def _with_ending(text: str, found: Ends, pieces: list[Piece], language: str) -> list[Piece]:
+    behind = found.end + len(found.marks)
+    closing = [piece for piece in pieces[1:] if piece.span and piece.span.start >= behind] if found.marks else []
+    if closing and pieces[-len(closing) :] == closing:  # brackets
+        return [*_with_ending(text[:behind], found, pieces[: -len(closing)], language), *closing]
     last = pieces[-1]
     if last.span is not None:
-        is_whole = not found.marks or text[found.end + len(found.marks) :].strip()
+        is_whole = not found.marks or text[behind:].strip()
         return pieces if is_whole else [*pieces, Piece(_spaced(found.marks, language), last.end, last.end)]
     match = _LAST_MARK.search(last.text)
     assert match is not None  # it may be empty
@@ -157,8 +170,10 @@ def _with_ending(text: str, found: Ends, pieces: list[Piece], language: str) -> 
         return pieces  # what follows a closing bracket or quotation mark
     marks = _spaced(found.marks, language)
     before = last.text[: match.start()]
+    if (written == "." or _ABBREVIATED_MARKS.fullmatch(written)) and _INITIALS.search(before) and found.marks:
+        before, written = before + ".", written[1:]
     result = pieces[:-1]
-    place = last.start + match.start()
+    place = last.start + len(before)
     if before:
         result.append(replace(last, text=before, end=place))
     if marks:

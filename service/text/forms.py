@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -180,6 +180,44 @@ class Form:
         free = [run for piece in restored.pieces if piece.span is None for run in number_runs(piece.text)]
         # A number that the model wrote for a word (twenty, 20) is right, but must not double one of the text.
         return not any(run in number for number in free for run in runs)
+
+
+def exchanged(pieces: Sequence[Piece], changes: Mapping[int, tuple[int, str]]) -> list[Piece]:
+    """Exchanges stretches of a translation's own words.
+
+    Args:
+        pieces: Of the translation.
+        changes: `{start: (end, instead)}` in code points of the whole; what would reach over two pieces, or into a kept
+            span, is left alone.
+
+    Returns:
+        The pieces; what has another length than before is one of its own, so that places within the others stay true.
+    """
+    result: list[Piece] = []
+    offset = 0
+    for piece in pieces:
+        done, out = 0, ""
+        size, start = len(piece.text), piece.start
+        is_literal = size == piece.end - piece.start
+        for place in sorted(changes) if piece.span is None else ():
+            left, right = place - offset, changes[place][0] - offset
+            instead = changes[place][1]
+            if not done <= left < right <= size:
+                continue
+            out += piece.text[done:left]
+            done = right
+            if len(instead) == right - left or not is_literal:
+                out += instead
+                continue
+            if out:
+                result.append(Piece(out, start, piece.start + left))
+            result.append(Piece(instead, piece.start + left, piece.start + right))
+            out, start = "", piece.start + right
+        out += piece.text[done:]
+        if out:
+            result.append(replace(piece, text=out, start=start))
+        offset += size
+    return result
 
 
 def make_form(

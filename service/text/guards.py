@@ -10,7 +10,9 @@ from typing import Literal
 
 import regex
 
-Fault = Literal["repetition", "too_long", "too_short", "untranslated", "signs", "marks"]
+from service.text.quotes import misplaced
+
+Fault = Literal["repetition", "too_long", "too_short", "untranslated", "signs", "quotes", "marks"]
 
 MINOR_FAULTS: frozenset[Fault] = frozenset({"marks"})
 """What a reader forgives: a hypothesis without them is better, but nothing is tried again for them."""
@@ -68,6 +70,8 @@ def _faults(source: str, target: str) -> Iterator[Fault]:
         yield "untranslated"
     if any(len(there.findall(source)) != len(here.findall(target)) for there, here in _SIGNS):
         yield "signs"
+    if misplaced(source, target):
+        yield "quotes"
     if len(_QUOTES.findall(source)) != len(_QUOTES.findall(target)) or _asks(source) != _asks(target):
         yield "marks"
 

@@ -9,12 +9,11 @@ them in a row are one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 
 import regex
 
-from service.text.forms import Piece
+from service.text.forms import Piece, exchanged
 from service.text.kept import KeptSpan
 
 _UNUSUAL = regex.compile(r"(?<=\S)[ ]*+[\u00a0\u2002-\u200a\u202f\u3000][ \u00a0\u2002-\u200a\u202f\u3000]*+(?=\S)")
@@ -72,37 +71,8 @@ def with_spaces(source: str, spans: Sequence[KeptSpan], pieces: Sequence[Piece])
         place = min(places, key=distance)
         taken.add(place)
         changes[place] = place + 1, match[0]
-    return _changed(result, changes) if changes else result
+    return exchanged(result, changes) if changes else result
 
 
 def _is_kept(place: int, spans: Sequence[KeptSpan]) -> bool:
     return any(span.start <= place < span.end for span in spans)
-
-
-def _changed(pieces: Sequence[Piece], changes: Mapping[int, tuple[int, str]]) -> list[Piece]:
-    """Pieces with stretches of their text, `{start: (end, instead)}`, exchanged; a longer one is a piece."""
-    result: list[Piece] = []
-    offset = 0
-    for piece in pieces:
-        done, out = 0, ""
-        size, start = len(piece.text), piece.start
-        is_literal = size == piece.end - piece.start
-        for place in sorted(changes) if piece.span is None else ():
-            left, right = place - offset, changes[place][0] - offset
-            instead = changes[place][1]
-            if not done <= left < right <= size:
-                continue
-            out += piece.text[done:left]
-            done = right
-            if len(instead) == right - left or not is_literal:
-                out += instead
-                continue
-            if out:
-                result.append(Piece(out, start, piece.start + left))
-            result.append(Piece(instead, piece.start + left, piece.start + right))
-            out, start = "", piece.start + right
-        out += piece.text[done:]
-        if out:
-            result.append(replace(piece, text=out, start=start))
-        offset += size
-    return result

@@ -16,6 +16,7 @@ import regex
 
 from service.text.forms import Piece, Spoken
 from service.text.kept import KeptSpan
+from service.text.quotes import doubled
 
 Change = tuple[int, int, str]
 """`[start, end)` of the text, and what is shown instead; an empty stretch is an insertion."""
@@ -74,7 +75,7 @@ def changes(text: str, spans: Sequence[KeptSpan], language: str) -> tuple[Change
     is_english = language.partition("-")[0].lower() == "en"
     found = [
         change
-        for change in itertools.chain(_brackets(text), _english(text) if is_english else ())
+        for change in itertools.chain(_brackets(text), _quotes(text), _english(text) if is_english else ())
         if not any(span.start < change[1] and change[0] < span.end for span in spans)
     ]
     return tuple(sorted(found))
@@ -124,6 +125,14 @@ def _brackets(text: str) -> Iterator[Change]:
     for match in _IN_BRACKETS.finditer(text):
         yield match.end(1), match.end(1), " "
         yield match.start(2), match.start(2), " "
+
+
+def _quotes(text: str) -> Iterator[Change]:
+    """Single quotation marks, which a model takes for apostrophes, as double ones."""
+    shown = doubled(text)
+    for place in range(len(text)) if shown != text else ():
+        if shown[place] != text[place]:
+            yield place, place + 1, shown[place]
 
 
 def _english(text: str) -> Iterator[Change]:

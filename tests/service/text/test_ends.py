@@ -23,6 +23,10 @@ def finish(source, target, language="fr"):
         ("Nothing", ""),
         ("“Wait...”", "."),
         ("I was —", ""),
+        ("In the U.S.?", "?"),
+        ("Is it 5 p.m.!?", "?"),
+        ("It is 5 p.m....", "."),
+        ("Tea, etc....", "."),
     ],
 )
 def test_the_model_is_shown_one_mark(source, shown):
@@ -49,6 +53,11 @@ def test_the_model_is_shown_one_mark(source, shown):
         ("... and then", "... et puis", "... et puis"),
         ("… and then", ".. et puis", "… et puis"),
         ("— Hello.", "Bonjour.", "— Bonjour."),
+        ("In the U.S.?", "Aux États-Unis ?", "Aux États-Unis ?"),
+        ("In the U.S.?", "Aux É.-U.?", "Aux É.-U. ?"),
+        ("In the U.S.!", "Aux É.-U.", "Aux É.-U. !"),
+        ("The U.S....", "Les É.-U.", "Les É.-U...."),
+        ("'Wait...' she said", '"Attends." dit-elle', "'Attends...' dit-elle"),
     ],
 )
 def test_marks_come_out_as_they_went_in(source, target, expected):
@@ -117,3 +126,23 @@ def test_what_is_certain_of_a_translation_is_how_it_begins(source, target):
         told = certainly
     assert told and finish(source, target).startswith(told)
     assert certain(source, found, target[:2], "fr") == ""
+
+
+def test_a_mark_stands_before_brackets_that_are_kept():
+    text = "[Wait...]"
+    opening, closing = KeptSpan(0, 1, "[", "symbol"), KeptSpan(8, 9, "]", "symbol")
+    found = ends(text, [opening, closing])
+    assert (found.marks, found.shown) == ("...", ".")
+    pieces = [Piece("[", 0, 1, opening), Piece("Attends..", 1, 10), Piece("]", 10, 11, closing)]
+    assert "".join(piece.text for piece in finished(text, found, pieces, "fr")) == "[Attends...]"
+    pieces[1:2] = []
+    assert "".join(piece.text for piece in finished(text, found, pieces, "fr")) == "[...]"
+
+
+def test_marks_behind_what_is_kept_are_more_than_its_own():
+    text = "Come at 5 p.m...."
+    clock = KeptSpan(8, 14, "5 p.m.", "identifier")
+    found = ends(text, [clock])
+    assert found.marks == "..."
+    pieces = [Piece("Viens à ", 0, 8), Piece("5 p.m.", 8, 9, clock), Piece(".", 9, 10)]
+    assert "".join(piece.text for piece in finished(text, found, pieces, "fr")) == "Viens à 5 p.m...."

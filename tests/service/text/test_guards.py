@@ -53,6 +53,11 @@ def test_what_the_source_repeats_may_be_repeated(source, target):
         ('"Go," he said', "va, dit-il", ("marks",)),
         ("Is he in?", "Il est là.", ("marks",)),
         ('Is "he" in?', "Est-« il » là ?", ()),
+        ('The "cat".', "Le «  ».", ("quotes",)),
+        ("the cat (a dog)", "le chat ( )", ("quotes",)),
+        ('"Wait..." she said', "« Nous l'avons dit »", ("quotes",)),
+        ('he said "wait"', "« Attends », dit-il", ()),
+        ('"Wait."', "« Attends. »", ()),
     ],
 )
 def test_lengths_and_copies(source, target, expected):
