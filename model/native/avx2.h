@@ -186,8 +186,9 @@ INLINE void store_halves(half *to, int count, halves x) {
  * bits, cutting off what is too large. With the inputs' magnitudes (at most 127) as the unsigned ones, and their signs
  * given to the weights (at most 127 too), a pair is at most 32,258: the sums are exact. */
 INLINE void tile_part(const int height, const int vectors, const int8_t *a, const int8_t *magnitudes, size_t stride,
-                      const uint8_t *w, int groups, __m256i s[ROWS_AT_ONCE][4]) {
+                      const uint8_t *w, int groups, __m256i sums[ROWS_AT_ONCE][4]) {
     const __m256i ones = _mm256_set1_epi16(1);
+    __m256i s[ROWS_AT_ONCE][4]; /* of its own: what has an address is stored at every step */
 #pragma GCC unroll 4
     for (int r = 0; r < height; r++)
 #pragma GCC unroll 4
@@ -207,9 +208,14 @@ INLINE void tile_part(const int height, const int vectors, const int8_t *a, cons
             for (int v = 0; v < vectors; v++) {
                 const __m256i pairs = _mm256_maddubs_epi16(sizes, _mm256_sign_epi8(weights[v], row));
                 s[r][v] = _mm256_add_epi32(s[r][v], _mm256_madd_epi16(pairs, ones));
+                __asm__("" : "+x"(s[r][v])); /* keeps the compiler from moving sums about, and out of registers */
             }
         }
     }
+#pragma GCC unroll 4
+    for (int r = 0; r < height; r++)
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; v++) sums[r][v] = s[r][v];
 }
 
 /* `height` rows times 32 outputs, the height a constant where this is called. */
