@@ -29,7 +29,7 @@ import regex
 from model.decoding import DecodingOptions, Hypothesis
 from model.tokenizer import Encoding, TextTokenizer
 from service.engine.request import SequenceRequest, SequenceResult
-from service.text.ends import Ends, certain, ends, finished
+from service.text.ends import ENGLISH_ORDINAL, Ends, certain, ends, finished
 from service.text.forms import DIGITS, MASKS, NEVER_WRITTEN, Form, Piece, make_form
 from service.text.guards import MINOR_FAULTS, Fault, faults
 from service.text.kept import KeptSpan, kept_spans, number_runs
@@ -91,7 +91,6 @@ _REPEATED = regex.compile(
     r"((?:[\p{L}\p{M}'’-]++)(?:[ ][\p{L}\p{M}'’-]++){0,2}?)(,?[ ])\1(?:\2\1){2,}", regex.IGNORECASE
 )
 _SIGN = regex.compile(r"[()（）]|(?<!\b[wW])/(?=\s?\p{L}{2})")
-_ORDINAL = regex.compile(r"(?:st|nd|rd|th)(?!\w)")
 _WORDS = regex.compile(r"\S+")
 _LONE_LETTER = regex.compile(r"(?<![\w'’.-])(?![A-Za-zªº])\p{Latin}\p{M}*+(?![\w'’-])")
 _BYTE_PIECE = regex.compile(r"<0x[0-9A-F]{2}>")
@@ -647,7 +646,7 @@ class SegmentWork:
         done = 0
         for span in around:
             self._add_child(node, done, span.start, fragments)
-            ordinal = _ORDINAL.match(node.text, span.end) if span.kind == "number" else None
+            ordinal = ENGLISH_ORDINAL.match(node.text, span.end) if span.kind == "number" else None
             end = ordinal.end() if ordinal else span.end
             self._add_child(node, span.start, end, fragments, is_kept=True)
             done = end

@@ -34,6 +34,10 @@ class SentencePair:
     second: str
     links: tuple[tuple[int, int], ...] = ()
 
+    def as_read(self, source_language: str) -> tuple[str, str]:
+        """What a model of this source language reads, and what it is to write; English stands first."""
+        return (self.first, self.second) if source_language == "en" else (self.second, self.first)
+
 
 def read_pairs(path: Path) -> Iterator[SentencePair]:
     """Read ``source name <tab> first side <tab> second side`` lines, gzipped when the name ends in .gz.

@@ -86,16 +86,16 @@ def distilled_pairs(
         keep: ``nearest`` to the side that stands there, or ``best``: the first hypothesis of the first model.
         name: The source name.
     """
-    reads_first = checkpoints[0].source_language == "en"
-    sources = [pair.first if reads_first else pair.second for pair in pairs]
+    language = checkpoints[0].source_language
+    sides = [pair.as_read(language) for pair in pairs]
+    sources = [source for source, _ in sides]
     by_model = [translate_side(checkpoint, sources, options) for checkpoint in checkpoints]
-    for pair, *found in zip(pairs, *by_model, strict=True):
+    for (source, reference), *found in zip(sides, *by_model, strict=True):
         hypotheses = list(dict.fromkeys(text for texts in found for text in texts if text))
         if not hypotheses:
             continue
-        reference = pair.second if reads_first else pair.first
         text = nearest(hypotheses, reference) if keep == "nearest" else hypotheses[0]
-        yield SentencePair(name, pair.first, text) if reads_first else SentencePair(name, text, pair.second)
+        yield SentencePair(name, *SentencePair(name, source, text).as_read(language))
 
 
 def _load(folders: Sequence[Path], precision: str) -> list[Checkpoint]:

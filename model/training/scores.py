@@ -22,7 +22,7 @@ from torch.nn import functional
 
 from model.checkpoint import Checkpoint, load_checkpoint
 from model.training.beside import read_beside, write_beside
-from model.training.data import DataError, SentencePair, read_pairs
+from model.training.data import DataError, read_pairs
 from model.transformer import pad_sequences
 
 KIND = "scores"
@@ -119,7 +119,7 @@ def main() -> None:
             parser.error(f"{arguments.corpus} has no pair of the source {name}")
         few = arguments.sample is not None and arguments.sample < len(numbers)
         chosen += sorted(generator.sample(numbers, arguments.sample)) if few else numbers
-    texts = [_sides(pairs[number], checkpoint) for number in chosen]
+    texts = [pairs[number].as_read(checkpoint.source_language) for number in chosen]
     lines = [""] * len(pairs)
     for index, score in track(score_pairs(checkpoint, texts), "scores", total=len(texts)):
         lines[chosen[index]] = f"{score:.3f}"
@@ -128,10 +128,6 @@ def main() -> None:
     worst = worst[: max(1, len(worst) // 100)]
     for number in generator.sample(worst, min(arguments.show, len(worst))):
         print(lines[number], pairs[number].first, "|||", pairs[number].second)  # noqa: T201
-
-
-def _sides(pair: SentencePair, checkpoint: Checkpoint) -> tuple[str, str]:
-    return (pair.first, pair.second) if checkpoint.source_language == "en" else (pair.second, pair.first)
 
 
 if __name__ == "__main__":

@@ -34,7 +34,8 @@ _ABBREVIATION = regex.compile(
 _INITIALS = regex.compile(r"\p{L}\.[\p{L}-]{0,3}\Z")
 _ABBREVIATED_MARKS = regex.compile(r"\.(?:[^.]++|\.{3})")
 
-_ENGLISH_ORDINAL = regex.compile(r"(?:st|nd|rd|th)(?!\p{L})")
+ENGLISH_ORDINAL = regex.compile(r"(?:st|nd|rd|th)(?!\w)")
+"""What stands behind a number that counts: `21st`."""
 _OPENERS = r"[\"'“”‘’«»(\[¿¡\s]*+"
 _FIRST_LETTER = regex.compile(rf"({_OPENERS})(\p{{L}})([\p{{L}}\p{{M}}]*)")
 _UNCASED_OR_NOUNS = frozenset({"de", "lb"})
@@ -127,7 +128,7 @@ def _with_ordinals(pieces: Sequence[Piece], language: str) -> Iterator[Piece]:
     """Numbers with the endings that English has, with those of French; a model copies *21st* as it stands."""
     last: Piece | None = None
     for piece in pieces:
-        match = _ENGLISH_ORDINAL.match(piece.text) if language == "fr" and piece.span is None else None
+        match = ENGLISH_ORDINAL.match(piece.text) if language == "fr" and piece.span is None else None
         if match is not None and last is not None and last.span is not None and last.text[-1:].isdigit():
             place = piece.start + match.end()
             yield Piece("er" if last.text == "1" else "e", piece.start, place)

@@ -33,6 +33,7 @@ from service.engine.interface import ModelInfo
 from service.routing import UnknownLanguagePair
 from service.text.documents.formats import FORMATS
 from service.text.documents.parts import PartFormat
+from service.translator import AUTO
 
 router: APIRouter = dialect_router("LibreTranslate")
 
@@ -63,7 +64,7 @@ async def translate(request: Request, services: ServicesDep) -> Response:
     answer: dict[str, object]
     num_alternatives = _num_alternatives(fields, services)
     check_texts(texts, services)
-    is_auto = source.lower() == "auto"
+    is_auto = source.lower() == AUTO
     if not is_auto and _is_identity(services, source, target):
         answer = {"translatedText": q}
         if num_alternatives:
@@ -136,9 +137,9 @@ async def translate_file(request: Request, services: ServicesDep) -> Response:
         raise _missing("target")
     deadline = time.monotonic() + services.settings.file_timeout_seconds
     document = await take_apart(upload, services)
-    is_identity = source.lower() != "auto" and _is_identity(services, source, target)
+    named = None if source.lower() == AUTO else source
+    is_identity = named is not None and _is_identity(services, named, target)
     try:
-        named = None if source.lower() == "auto" else source
         model = None if is_identity else await model_for(services, document, named, target)
     except UnknownLanguagePair as error:
         raise _no_pair(services, error, source, target) from error
@@ -224,7 +225,7 @@ def _num_alternatives(fields: Fields, services: Services) -> int:
 
 def _no_pair(services: Services, error: UnknownLanguagePair, source: str, target: str) -> BadField:
     known = [info.target_language for info in _models(services)]
-    if error.field == "target" and source.lower() != "auto" and any(same_language(target, code) for code in known):
+    if error.field == "target" and source.lower() != AUTO and any(same_language(target, code) for code in known):
         message = f"{_named(target)} is not available as a target language from {_named(source)}"
     else:
         message = f"{error.given or '':.100} is not supported"
