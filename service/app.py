@@ -35,6 +35,7 @@ from service.api.dialects.state import DialectState
 from service.api.errors import STATUS_TABLE, answer_error
 from service.api.limits import LimitedEngine, RateLimits
 from service.api.middleware import REQUEST_ID_HEADER, BodyLimits, HeadAsGet, RequestContext, SecurityHeaders
+from service.api.shedding import Shedding
 from service.engine.async_engine import AsyncEngine
 from service.engine.core import StepMessage
 from service.engine.errors import EngineDead, EngineStopping
@@ -173,6 +174,9 @@ def create_app(
         app.add_exception_handler(error, answer_error)
     # The last one added is the outermost.
     app.add_middleware(
+        Shedding, check_wait=translator.check_wait, paths=("/v1/translate", libretranslate.TRANSLATE, deepl.TRANSLATE)
+    )
+    app.add_middleware(
         BodyLimits,
         max_bytes=settings.max_body_bytes,
         max_seconds=settings.receive_timeout_seconds,
@@ -208,7 +212,9 @@ async def local_translation(settings: Settings) -> AsyncIterator[tuple[Translato
     """
     models = open_models(settings)
     inspection = Inspection(settings.max_waiting_inspections)
-    engine = _make_engine(settings, models, inspection, lambda _: None)
+    # Who has the engine for himself waits as long as it takes.
+    patient = settings.model_copy(update={"max_wait_seconds": math.inf})
+    engine = _make_engine(patient, models, inspection, lambda _: None)
     translator = _translator(engine, {model.description.name: model.tokenizer for model in models}, settings)
     await engine.start()
     try:

@@ -126,7 +126,6 @@ class MarkupTranslator:
         Raises:
             EngineError: As `Translator.translate`.
         """
-        self._translator.check_wait(job.texts)
         parts = part_by_model(job)
         results = await run_together(
             self._translate_part(part, [markups[index] for index in indices]) for part, indices in parts
@@ -147,7 +146,8 @@ class MarkupTranslator:
     async def _translate_part(self, job: Job, markups: Sequence[Markup]) -> tuple[list[MarkupTranslation], Timings]:
         """Documents that have one model."""
         size = sum(map(len, job.texts)) / LONG_TEXT_CHARACTERS
-        sentences = await aside(self._plan, size, job, markups)
+        with self._translator.preparing(job.texts):
+            sentences = await aside(self._plan, size, job, markups)
         sources = [SegmentSource(each.segment.text, each.marked.kept) for each in sentences]
         done, timings = await self._translator.translate_segments(sources, job)
         alignments = await self._align(job, sentences, done)

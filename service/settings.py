@@ -141,10 +141,11 @@ class Settings(BaseSettings):
         _ENGINE.max_waiting_tokens, ge=1, description="Source tokens that may wait; beyond, requests are refused."
     )
     max_wait_seconds: float = Field(
-        3.0,
+        _ENGINE.max_wait_seconds,
         gt=0,
         le=86_400,
-        description="What would wait about this long until all of it has been started is refused.",
+        description="What would wait longer until all of it has been started, or the first ten sentences or so, is "
+        "refused.",
     )
     max_encode_tokens_per_step: int = Field(
         _ENGINE.max_encode_tokens_per_step, ge=1, description="Source tokens encoded between two decode steps."

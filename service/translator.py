@@ -18,8 +18,8 @@ import itertools
 import math
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -29,7 +29,7 @@ from model.normalizer import NormalizedText
 from model.tokenizer import DecodeStream, Encoding, TextTokenizer
 from service.aside import aside, breathe
 from service.engine.errors import DeadlineExceeded, EngineError, EngineStopping, UnknownModel, WaitTooLong
-from service.engine.interface import Engine, ModelInfo
+from service.engine.interface import SHARE_TOKENS, Engine, ModelInfo
 from service.engine.request import (
     EngineEvent,
     EngineRequest,
@@ -37,6 +37,7 @@ from service.engine.request import (
     RequestResult,
     TokensEvent,
 )
+from service.engine.speed import wait_seconds
 from service.engine.work import current_work
 from service.pipeline import Outcome, Part, SegmentWork, Vocabulary, WarningCode
 from service.routing import Route, UnknownLanguagePair, by_target, find_model, routes, speaking
@@ -404,6 +405,8 @@ class Translator:
         self._max_segment_tokens = max_segment_tokens
         self._max_wait_seconds = max_wait_seconds
         self._on_outcome = on_outcome
+        self._preparing_tokens = 0.0
+        """About, of what was let in and is still being taken apart: the engine does not know of it yet."""
         self._by_target: dict[tuple[str, str], TextTokenizer] = {}
         self._vocabularies: dict[tuple[str, str], Vocabulary] = {}
 
@@ -522,8 +525,8 @@ class Translator:
             UnknownSourceLanguage: Names every text whose language cannot be told, or not be translated.
             UnknownModel, UnknownLanguagePair, EngineStopping: As `find_model`.
         """
-        self.check_wait(texts)
-        detections = await self.detect(texts, model=model, target=target)
+        with self.preparing(texts):
+            detections = await self.detect(texts, model=model, target=target)
         languages = self.source_languages(model=model, target=target)
         unknown = {index: found for index, found in enumerate(detections) if not found.is_known and found.looks_like}
         if unknown:
@@ -599,14 +602,14 @@ class Translator:
             reason = f'no model alone translates "{language}" to "{target}"; only plain text goes via another language'
             readable = speaking(by_target(self._models()), "source", language)
             raise UnknownLanguagePair("target", target, reason, sorted({info.target_language for info in readable}))
-        self.check_wait(source.text for source in sources)
         work = self._work(job)
 
         def add_all() -> None:
             for source in sources:
                 work.add(source.text, source.kept)
 
-        await aside(add_all, sum(len(source.text) for source in sources) / LONG_TEXT_CHARACTERS)
+        with self.preparing(source.text for source in sources):
+            await aside(add_all, sum(len(source.text) for source in sources) / LONG_TEXT_CHARACTERS)
         timings = await self._finish_work(work, job)
 
         def conclude() -> list[SegmentTranslation]:
@@ -700,8 +703,11 @@ class Translator:
             raise EngineStopping(self._engine.not_ready_reason or "no model is loaded")
         return models
 
-    def check_wait(self, texts: Iterable[str]) -> None:
-        """Refuses what would wait too long, by the length of its texts: to take them apart first would cost more.
+    def check_wait(self, num_bytes: int) -> None:
+        """Refuses what would wait too long, by the length of its text: to take that apart first would cost more.
+
+        Args:
+            num_bytes: Of its text, as UTF-8.
 
         Raises:
             WaitTooLong: With a guess of when to try again. Never for what goes on with work that has begun.
@@ -710,13 +716,25 @@ class Translator:
         if self._max_wait_seconds == math.inf or (work is not None and work.has_begun):
             return
         stats = self._engine.stats()
-        wait = stats.wait_seconds(sum(len(text.encode()) for text in texts) / _BYTES_PER_TOKEN)
+        ahead = stats.promised_tokens + self._preparing_tokens
+        wait = wait_seconds(ahead, num_bytes / _BYTES_PER_TOKEN, stats.source_tokens_per_second)
         if wait > self._max_wait_seconds:
             raise WaitTooLong(wait, self._max_wait_seconds, stats.waiting_tokens, stats.max_waiting_tokens)
 
+    @contextmanager
+    def preparing(self, texts: Iterable[str]) -> Iterator[None]:
+        """While texts are taken apart: refuses as `check_wait`; those that come meanwhile wait for these, too."""
+        num_bytes = sum(len(text.encode()) for text in texts)
+        self.check_wait(num_bytes)
+        num_tokens = min(num_bytes / _BYTES_PER_TOKEN, SHARE_TOKENS)
+        self._preparing_tokens += num_tokens
+        try:
+            yield
+        finally:
+            self._preparing_tokens -= num_tokens
+
     async def _plan(self, job: Job) -> _Plan:
-        self.check_wait(job.texts)
-        with span("tokenize"):
+        with self.preparing(job.texts), span("tokenize"):
             return await aside(self._plan_now, sum(map(len, job.texts)) / LONG_TEXT_CHARACTERS, job)
 
     def _plan_now(self, job: Job) -> _Plan:

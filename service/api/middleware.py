@@ -184,7 +184,7 @@ class BodyLimits:
             return
         max_bytes = self._longer.get(scope["path"], self._max_bytes)
         headers = Headers(scope=scope)
-        announced = _content_length(headers)
+        announced = content_length(headers)
         if announced is not None and announced > max_bytes:
             refusal = problem_response(BodyTooLarge(announced, max_bytes))
             # Who waits for a 100 before sending sends nothing after a 413.
@@ -276,7 +276,8 @@ def outcome_of(status: int | None) -> Outcome:
     return "client_error" if status >= 400 else "ok"
 
 
-def _content_length(headers: Headers) -> int | None:
+def content_length(headers: Headers) -> int | None:
+    """What a request says of its body's length, if it does."""
     # The server has checked the syntax; what is no number is counted as it comes.
     value = headers.get("content-length", "")
     return int(value) if value.isdecimal() and len(value) < 20 else None

@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from service.aside import aside
 from service.engine.core import Ended, EngineCore, Message, RequestMessage, Started, StepMessage
@@ -92,8 +92,8 @@ class AsyncEngine:
         return self._models
 
     def stats(self) -> EngineStats:
-        """A snapshot of the last step."""
-        return self._core.stats
+        """A snapshot of the last step, but for what waits: requests that came meanwhile count."""
+        return replace(self._core.stats, promised_tokens=self._core.promised_tokens)
 
     async def start(self) -> None:
         """Loads and warms up in the engine's thread; see `Engine.start`.

@@ -15,12 +15,13 @@ from __future__ import annotations
 import ctypes
 import logging
 import math
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from service.engine.errors import DeadlineExceeded, EngineDead, EngineError, EngineStopping
+from service.engine.errors import DeadlineExceeded, EngineDead, EngineError, EngineStopping, WaitTooLong
 from service.engine.interface import EngineStats, ModelInfo
 from service.engine.limits import EngineLimits
 from service.engine.request import (
@@ -33,7 +34,8 @@ from service.engine.request import (
     SequenceTimings,
     TokensEvent,
 )
-from service.engine.scheduler import Scheduler
+from service.engine.scheduler import Scheduler, first_part
+from service.engine.speed import Speed, wait_seconds
 from service.engine.step import ONE_STEP, ModelRunner, SchedulerOutput, SequenceUpdate, StepResult, Stride
 
 logger = logging.getLogger(__name__)
@@ -47,8 +49,11 @@ MAX_STRIDE_STEPS = 64
 MAX_STRIDE_SECONDS = 0.02
 """How late a deadline may be noticed."""
 
-SPEED_MEMORY = 0.99
-"""How much of the measured speed stays from one step to the next: it is that of the last hundred steps or so."""
+SPEED_MEMORY_TOKENS_PER_ROW = 64
+"""The speed is that of the last few sentences of each row."""
+
+_NEVER = sys.maxsize
+"""More tokens than are ever started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +117,13 @@ class _Submit:
     ticket: int
     wants_events: bool
     submitted_at: float
-    is_begun: bool = False
+    within_tokens: int | None = None
+    """As for `Scheduler.accept`."""
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether it goes on with what was accepted before."""
+        return self.within_tokens is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +167,7 @@ class EngineCore:
         """Guards what follows, up to the blank line: all that other threads write."""
         self._commands: list[_Submit | _Abort] = []
         self._command_tokens = 0
+        self._command_promised = 0
         self._stop_at = math.inf
         self._is_stopping = False
         self._is_closed = False
@@ -170,10 +182,7 @@ class EngineCore:
         self._encoded: dict[int, tuple[float, float, float]] = {}
         """Running sequences: when their first step started, how long their encoding took from there, and when that
         step ended: with the first token, for a step decodes what it has encoded."""
-        self._recent_tokens = 0.0
-        self._recent_seconds = 0.0
-        self._queued_since = math.inf
-        """Since when some have been waiting without a break."""
+        self._speed = Speed(SPEED_MEMORY_TOKENS_PER_ROW * limits.max_rows)
         self._busy_since = math.nan
         """When the last step ended; NaN after a pause. What is between two steps is part of the speed, too."""
         self._has_listener = True
@@ -211,7 +220,7 @@ class EngineCore:
             is_begun: Whether it goes on with what was accepted before, and is not refused for want of room.
 
         Raises:
-            RequestRejected: Nothing was queued.
+            RequestRejected: Nothing was queued; among others `QueueFull`, and `WaitTooLong`.
             EngineStopping: Not started, stopping or stopped.
             EngineDead: It died, though the message may still be on its way.
         """
@@ -225,11 +234,42 @@ class EngineCore:
             if self._is_stopping or self._is_closed:
                 raise EngineStopping
             # Tokens move from commands to scheduler under this lock, so that each counts once.
+            within_tokens = None
             if not is_begun:
                 scheduler.check_room(num_tokens, self._retry_after_seconds(scheduler), self._command_tokens)
-            self._commands.append(_Submit(request, ticket, wants_events, self._clock(), is_begun))
+                within_tokens = self._promise(scheduler, first_part(request)[0])
+            self._commands.append(_Submit(request, ticket, wants_events, self._clock(), within_tokens))
             self._command_tokens += num_tokens
             self._call()
+
+    def _promise(self, scheduler: Scheduler, num_tokens: int) -> int:
+        """What a request is promised whose first part has so many tokens; called with the lock held.
+
+        Raises:
+            WaitTooLong: It would wait longer than is allowed.
+        """
+        limits, speed = self._limits, self._speed.tokens_per_second
+        ahead = scheduler.promised_tokens + self._command_promised
+        wait = wait_seconds(ahead, num_tokens, speed)
+        if wait > limits.max_wait_seconds:
+            raise WaitTooLong(
+                wait,
+                limits.max_wait_seconds,
+                scheduler.waiting_tokens + self._command_tokens,
+                limits.max_waiting_tokens,
+            )
+        self._command_promised += num_tokens
+        if not speed or limits.max_wait_seconds == math.inf:
+            return _NEVER
+        return max(ahead + num_tokens, int(speed * limits.max_wait_seconds))
+
+    @property
+    def promised_tokens(self) -> int:
+        """Source tokens of first parts that wait at this moment."""
+        if self._scheduler is None:
+            return 0
+        with self._wake:
+            return self._scheduler.promised_tokens + self._command_promised
 
     def abort(self, request_id: str) -> None:
         """Drops a request without a message. Its rows are free before the next step."""
@@ -277,7 +317,6 @@ class EngineCore:
         """Waits until there is something to do, and carries out commands; False when it is time to end."""
         if scheduler.is_idle:
             scheduler.check_integrity()
-            self._queued_since = math.inf
             self._busy_since = math.nan
             self.stats = self._snapshot(scheduler, StepResult(), 0)
         messages: list[Message] = []
@@ -285,7 +324,7 @@ class EngineCore:
             while scheduler.is_idle and not self._commands and not self._is_stopping and self._has_listener:
                 self._wake.wait()
             commands, self._commands = self._commands, []
-            self._command_tokens = 0
+            self._command_tokens = self._command_promised = 0
             self._is_wanted.value = 0
             for command in commands:
                 if isinstance(command, _Abort):
@@ -300,7 +339,7 @@ class EngineCore:
 
     def _accept(self, scheduler: Scheduler, command: _Submit) -> list[Message]:
         try:
-            scheduler.accept(command.request)
+            scheduler.accept(command.request, command.within_tokens, is_begun=command.is_begun)
         except EngineError as error:  # Only of an id in use: the rest was looked at before.
             return [RequestMessage(command.ticket, error)]
         self._tracked[command.request.request_id] = _Tracked(command)
@@ -310,21 +349,20 @@ class EngineCore:
 
     def _iterate(self, scheduler: Scheduler, runner: ModelRunner) -> None:
         self._expire(scheduler)
-        waiting_tokens = scheduler.waiting_tokens
+        started_tokens = scheduler.started_tokens
         output = scheduler.schedule()
         if scheduler.running_sequences == 0 and not output.departed:
             return  # All that waited has expired.
         started_at = self._clock()
-        self._queued_since = min(self._queued_since, started_at) if scheduler.waiting_sequences else math.inf
-        num_new_tokens = self._count_new(scheduler, output)
+        some_wait = scheduler.waiting_sequences > 0
         result = runner.execute(replace(output, stride=self._stride(scheduler, output)))
-        messages = self._finish(scheduler, output, result, started_at)
-        num_source_tokens = waiting_tokens - scheduler.waiting_tokens
+        messages, num_ended_tokens = self._finish(scheduler, output, result, started_at)
         ended_at = self._clock()
-        seconds = ended_at - (started_at if math.isnan(self._busy_since) else self._busy_since)
-        self._measure_speed(num_new_tokens, seconds)
+        if some_wait:
+            seconds = ended_at - (started_at if math.isnan(self._busy_since) else self._busy_since)
+            self._speed.note(num_ended_tokens, seconds)
         self._busy_since = ended_at
-        self.stats = self._snapshot(scheduler, result, num_source_tokens)
+        self.stats = self._snapshot(scheduler, result, scheduler.started_tokens - started_tokens)
         num_encoded, num_padding = output.num_encoded_tokens
         messages.append(
             StepMessage(
@@ -353,8 +391,8 @@ class EngineCore:
 
     def _finish(
         self, scheduler: Scheduler, output: SchedulerOutput, result: StepResult, started_at: float
-    ) -> list[Message]:
-        """Books what a step did, and turns it into messages."""
+    ) -> tuple[list[Message], int]:
+        """Books what a step did: messages of it, and source tokens of the sequences that ended."""
         for sequence_id in output.departed:
             self._encoded.pop(sequence_id, None)
         later_steps = result.decode_seconds * (1 - 1 / result.num_steps)
@@ -362,6 +400,7 @@ class EngineCore:
         for sequence_id, encode_seconds in result.encode_seconds.items():
             self._encoded[sequence_id] = started_at, encode_seconds, first_at
         messages: list[Message] = []
+        num_ended_tokens = 0
         for update in result.updates:
             owner = scheduler.owner(update.sequence_id)
             assert owner is not None, f"the runner tells of sequence {update.sequence_id}, which does not run"
@@ -370,11 +409,12 @@ class EngineCore:
             events = self._events(tracked, index, update)
             if update.is_final:
                 scheduler.finish(update.sequence_id)
+                num_ended_tokens += len(tracked.command.request.sequences[index].source_ids)
             if len(tracked.results) == len(tracked.command.request.sequences):
                 del self._tracked[request_id]
                 self._listening.discard(request_id)
             messages += [RequestMessage(tracked.command.ticket, event) for event in events]
-        return messages
+        return messages, num_ended_tokens
 
     def _events(self, tracked: _Tracked, index: int, update: SequenceUpdate) -> list[EngineEvent]:
         """What the submitter of a request is told of an update to one of its sequences."""
@@ -446,25 +486,12 @@ class EngineCore:
             self._has_listener = False
             logger.warning("the event loop was closed before the engine was stopped; the engine ends")
 
-    def _count_new(self, scheduler: Scheduler, output: SchedulerOutput) -> int:
-        """Source tokens that are started for the first time: what is tried again is part of what they cost."""
-        num_tokens = 0
-        for group in output.groups:
-            for newcomer in group.newcomers:
-                owner = scheduler.owner(newcomer.sequence_id)
-                if owner is not None and not self._tracked[owner[0]].command.is_begun:
-                    num_tokens += len(newcomer.source_ids)
-        return num_tokens
-
-    def _measure_speed(self, num_new_tokens: int, seconds: float) -> None:
-        self._recent_tokens = SPEED_MEMORY * self._recent_tokens + num_new_tokens
-        self._recent_seconds = SPEED_MEMORY * self._recent_seconds + seconds
-
     def _retry_after_seconds(self, scheduler: Scheduler) -> float:
         """When half of what waits now will have been started, at the speed of late."""
-        if not self._recent_tokens:
+        speed = self._speed.tokens_per_second
+        if not speed:
             return 1.0
-        seconds = scheduler.waiting_tokens / 2 * self._recent_seconds / self._recent_tokens
+        seconds = scheduler.waiting_tokens / 2 / speed
         return min(max(1.0, float(math.ceil(seconds))), MAX_RETRY_AFTER_SECONDS)
 
     def _snapshot(self, scheduler: Scheduler, result: StepResult, num_source_tokens: int) -> EngineStats:
@@ -487,9 +514,8 @@ class EngineCore:
             target_tokens_total=before.target_tokens_total + result.num_rows,
             encode_seconds_total=before.encode_seconds_total + result.total_encode_seconds,
             decode_seconds_total=before.decode_seconds_total + result.decode_seconds,
-            line_requests=scheduler.line_requests,
-            queued_seconds=max(0.0, self._clock() - self._queued_since),
-            start_tokens_per_second=self._recent_tokens / self._recent_seconds if self._recent_seconds else 0.0,
+            promised_tokens=scheduler.promised_tokens,
+            source_tokens_per_second=self._speed.tokens_per_second,
             gpu_memory_used_bytes=result.gpu_memory_used_bytes or before.gpu_memory_used_bytes,
             gpu_memory_total_bytes=result.gpu_memory_total_bytes or before.gpu_memory_total_bytes,
         )
@@ -504,8 +530,7 @@ def _nothing_held(stats: EngineStats) -> EngineStats:
         running_sequences=0,
         waiting_sequences=0,
         waiting_tokens=0,
-        line_requests=0,
-        queued_seconds=0.0,
+        promised_tokens=0,
         batch_rows=0,
         reserved_rows=0,
         kv_cache_used_bytes=0,

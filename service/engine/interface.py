@@ -16,10 +16,7 @@ from service.engine.errors import EngineDead
 from service.engine.request import EngineEvent, EngineRequest, RequestResult
 
 SHARE_TOKENS = 256
-"""About ten sentences."""
-
-_SURE_AFTER_SECONDS = 1.0
-"""So long something must have waited before the speed is that of full batches."""
+"""About ten sentences: of what is larger, so much is promised to be started in time (`service/engine/speed.py`)."""
 
 
 class EngineState(Enum):
@@ -92,9 +89,8 @@ class EngineStats:
         target_tokens_total: Tokens decoded, over all rows.
         encode_seconds_total: Time spent in encoders.
         decode_seconds_total: Time spent in decode steps.
-        line_requests: Requests of which a sequence is not started; they take turns.
-        queued_seconds: For how long some have been waiting without a break: before that the speed says little.
-        start_tokens_per_second: Source tokens started a second of late, without what was tried again; 0 if not known.
+        promised_tokens: Of the tokens that wait, those that are promised to be started in time; of this very moment.
+        source_tokens_per_second: Source tokens done a second of late, while more waited; 0 if not known.
         gpu_memory_used_bytes: Of the GPU that runs the models, by every process; 0 without one.
         gpu_memory_total_bytes: Of the same GPU.
     """
@@ -115,22 +111,10 @@ class EngineStats:
     target_tokens_total: int = 0
     encode_seconds_total: float = 0.0
     decode_seconds_total: float = 0.0
-    line_requests: int = 0
-    queued_seconds: float = 0.0
-    start_tokens_per_second: float = 0.0
+    promised_tokens: int = 0
+    source_tokens_per_second: float = 0.0
     gpu_memory_used_bytes: int = 0
     gpu_memory_total_bytes: int = 0
-
-    def wait_seconds(self, num_tokens: float) -> float:
-        """About how long until all of a request that comes now has been started; 0 while that cannot be told.
-
-        Requests take turns, so of each that waits no more goes first than the newcomer has itself. What is large is
-        seen as `SHARE_TOKENS` large: it was never going to be quick, and is not what keeps others waiting.
-        """
-        if self.queued_seconds < _SURE_AFTER_SECONDS or not self.start_tokens_per_second:
-            return 0.0
-        ahead = min(self.waiting_tokens, self.line_requests * min(num_tokens, SHARE_TOKENS))
-        return ahead / self.start_tokens_per_second
 
 
 class Engine(Protocol):

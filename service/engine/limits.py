@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass, fields
 
 
@@ -30,6 +31,8 @@ class EngineLimits:
         kv_cache_bytes: Keys and values of all rows, sources and targets. Set apart at start, so that what was admitted
             never runs out of it.
         max_waiting_tokens: Source tokens that may wait to be started.
+        max_wait_seconds: How long a request may wait until all of it has been started, or the first `SHARE_TOKENS` of a
+            large one; what would wait longer is refused.
         max_encode_tokens_per_step: Source tokens encoded between two decode steps; a longer source is encoded alone.
         max_source_tokens: Longest source, end of sentence included.
         max_target_tokens: Longest target, end of sentence included.
@@ -43,6 +46,7 @@ class EngineLimits:
     max_rows: int = 128
     kv_cache_bytes: int = 512 * 1024**2
     max_waiting_tokens: int = 65_536
+    max_wait_seconds: float = 3.0
     max_encode_tokens_per_step: int = 512
     max_source_tokens: int = 512
     max_target_tokens: int = 512
@@ -53,9 +57,10 @@ class EngineLimits:
         """Checks each field."""
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.name == "target_tokens_per_source_token":
+            if field.name in ("target_tokens_per_source_token", "max_wait_seconds"):
                 is_number = isinstance(value, int | float) and not isinstance(value, bool)
-                if not is_number or not 0 < value < math.inf:
+                most = math.inf if field.name == "max_wait_seconds" else sys.float_info.max
+                if not is_number or not 0 < value <= most:
                     raise InvalidLimits(field.name, value, "must be a number above 0")
             elif not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise InvalidLimits(field.name, value, "must be an integer of at least 1")
@@ -65,7 +70,7 @@ class EngineLimits:
 
     @property
     def newcomer_rows(self) -> int:
-        """Of the rows, a quarter that only requests without a running sequence may take.
+        """Of the rows, a quarter that is not for what is left of a request of which some runs and nothing was promised.
 
         So a request that comes after a long list starts at the next step, instead of waiting for a row of the list.
         """

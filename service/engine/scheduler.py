@@ -15,6 +15,10 @@ Rules:
   long one, which is first in the next. While its sequence does not fit, nothing is let in; what runs comes to an end,
   and as no sequence is accepted that does not fit alone, big ones never starve.
 - What counts is what a sequence may need at most: rows, and cache bytes of its source and its longest target.
+- A request may be promised to be started before so many more tokens are: its *promised part*, that is all of it, or
+  the first sequences of a long one. Turns go on as long as they can without a promise being broken; then the oldest
+  go first. Whoever makes promises looks that no more is promised than can be kept: a request that comes keeps its own
+  if it is for no less than `promised_tokens` and its own part. Whatever comes after it cannot change that.
 """
 
 from __future__ import annotations
@@ -34,7 +38,7 @@ from service.engine.errors import (
     SourceTooLong,
     UnknownModel,
 )
-from service.engine.interface import ModelInfo
+from service.engine.interface import SHARE_TOKENS, ModelInfo
 from service.engine.limits import EngineLimits
 from service.engine.request import EngineRequest, SequenceRequest
 from service.engine.slots import Reservation, Slots
@@ -55,6 +59,12 @@ class _Request:
     """Sequences not started, by their index."""
     running: set[int] = field(default_factory=set)
     """Sequences started and not ended, by their id."""
+    promised_tokens: int = 0
+    """Source tokens of the promised part that are not started."""
+    last_promised: int = -1
+    """Index of the promised part's last sequence."""
+    start_by: int = 0
+    """What `started_tokens` may be at most before the promised part has been started."""
 
 
 class Scheduler:
@@ -79,8 +89,14 @@ class Scheduler:
         """A heap of deadline, serial and id of requests; those that ended before stay in it until then."""
         self._serials = itertools.count()
         self._sequence_ids = itertools.count()
+        self._promised: dict[str, _Request] = {}
+        """Requests of whose promised part some waits, the oldest first."""
         self.waiting_tokens = 0
         self.waiting_sequences = 0
+        self.promised_tokens = 0
+        """Those of the promised parts that wait."""
+        self.started_tokens = 0
+        """Source tokens started, ever."""
 
     # --- what the core tells ---------------------------------------------------------------------------------------
 
@@ -130,11 +146,14 @@ class Scheduler:
         self.check_room(request.num_source_tokens, retry_after_seconds)
         self.accept(request)
 
-    def accept(self, request: EngineRequest) -> None:
+    def accept(self, request: EngineRequest, within_tokens: int | None = None, *, is_begun: bool = False) -> None:
         """Puts all sequences of `request` in line.
 
         Args:
             request: Was checked; and there is room, or it may wait all the same.
+            within_tokens: Promises that the first part is started before so many source tokens are; None promises
+                nothing.
+            is_begun: It goes on with what has waited already, and is the next to have a turn.
 
         Raises:
             DuplicateRequestId: It is in use.
@@ -142,8 +161,17 @@ class Scheduler:
         if request.request_id in self._requests:
             raise DuplicateRequestId(request.request_id)
         serial = next(self._serials)
-        self._requests[request.request_id] = _Request(request, serial, deque(range(len(request.sequences))))
-        self._line.append(request.request_id)
+        accepted = _Request(request, serial, deque(range(len(request.sequences))))
+        self._requests[request.request_id] = accepted
+        if is_begun:
+            self._line.appendleft(request.request_id)
+        else:
+            self._line.append(request.request_id)
+        if within_tokens is not None:
+            accepted.promised_tokens, accepted.last_promised = first_part(request)
+            accepted.start_by = self.started_tokens + within_tokens
+            self.promised_tokens += accepted.promised_tokens
+            self._promised[request.request_id] = accepted
         self.waiting_tokens += request.num_source_tokens
         self.waiting_sequences += len(request.sequences)
         if request.deadline is not None:
@@ -163,6 +191,8 @@ class Scheduler:
             sequences = ended.request.sequences
             self.waiting_tokens -= sum(len(sequences[index].source_ids) for index in ended.waiting)
             self.waiting_sequences -= len(ended.waiting)
+            self._promised.pop(request_id, None)
+            self.promised_tokens -= ended.promised_tokens
         for sequence_id in sorted(ended.running):
             del self._owners[sequence_id]
             self._slots.release(sequence_id)
@@ -184,14 +214,17 @@ class Scheduler:
         admitted: dict[str, list[Newcomer]] = {}
         too_long: list[str] = []
         """Heads of the line that the encoder has no time for now; they are first next time."""
+        pressed = self._pressed()
         num_tokens = num_passed_over = 0
         while num_passed_over < len(self._line):
-            owner = self._requests[self._line[0]]
+            while pressed and not pressed[0].promised_tokens:
+                pressed.popleft()
+            owner = pressed[0] if pressed else self._requests[self._line[0]]
             index = owner.waiting[0]
             sequence = owner.request.sequences[index]
             length = len(sequence.source_ids)
             if num_tokens and num_tokens + length > self._limits.max_encode_tokens_per_step:
-                if len(too_long) == _MOST_PASSED_OVER:
+                if pressed or len(too_long) == _MOST_PASSED_OVER:
                     break
                 too_long.append(self._line.popleft())
                 continue
@@ -199,7 +232,8 @@ class Scheduler:
             wanted = self._reservation(sequence, model)
             if not self._slots.fits(wanted):
                 break
-            if owner.running and self._slots.free_rows - wanted.rows < self._limits.newcomer_rows:
+            has_share = bool(owner.running) and not owner.promised_tokens
+            if has_share and self._slots.free_rows - wanted.rows < self._limits.newcomer_rows:
                 self._line.rotate(-1)
                 num_passed_over += 1
                 continue
@@ -243,11 +277,6 @@ class Scheduler:
         return tuple(self._requests)
 
     @property
-    def line_requests(self) -> int:
-        """Requests of which a sequence is not started."""
-        return len(self._line)
-
-    @property
     def running_sequences(self) -> int:
         """Sequences started and not ended."""
         return len(self._owners)
@@ -277,6 +306,18 @@ class Scheduler:
         ]
         assert self.waiting_sequences == len(waiting), f"{self.waiting_sequences} counted, {len(waiting)} wait"
         assert self.waiting_tokens == sum(waiting), f"{self.waiting_tokens} tokens counted, {sum(waiting)} wait"
+        promised = {
+            name: sum(
+                len(request.request.sequences[index].source_ids)
+                for index in request.waiting
+                if index <= request.last_promised
+            )
+            for name, request in self._requests.items()
+        }
+        assert {name: tokens for name, tokens in promised.items() if tokens} == {
+            name: request.promised_tokens for name, request in self._promised.items()
+        }, "promises and what waits disagree"
+        assert self.promised_tokens == sum(promised.values())
         if self.is_idle:
             assert self._slots.free_rows == self._slots.max_rows
             assert self._slots.free_cache_bytes == self._slots.max_cache_bytes
@@ -284,7 +325,7 @@ class Scheduler:
     # --- parts -----------------------------------------------------------------------------------------------------
 
     def _admit(self, owner: _Request, index: int, wanted: Reservation) -> Newcomer:
-        """Starts the sequence at the head of the line, and moves its request to the end."""
+        """Starts the first waiting sequence of a request in line, and moves the request to the end."""
         request = owner.request
         sequence = request.sequences[index]
         sequence_id = next(self._sequence_ids)
@@ -292,11 +333,17 @@ class Scheduler:
         self._owners[sequence_id] = request.request_id, index
         owner.running.add(sequence_id)
         owner.waiting.popleft()
-        self._line.popleft()
+        self._line.remove(request.request_id)  # mostly the first
         if owner.waiting:
             self._line.append(request.request_id)
         self.waiting_tokens -= len(sequence.source_ids)
         self.waiting_sequences -= 1
+        self.started_tokens += len(sequence.source_ids)
+        if index <= owner.last_promised:
+            owner.promised_tokens -= len(sequence.source_ids)
+            self.promised_tokens -= len(sequence.source_ids)
+            if index == owner.last_promised:
+                del self._promised[request.request_id]
         return Newcomer(
             sequence_id=sequence_id,
             source_ids=sequence.source_ids,
@@ -305,6 +352,17 @@ class Scheduler:
             max_target_tokens=self._target_limit(sequence, self._models[request.model]),
             with_log_probs=request.with_log_probs,
         )
+
+    def _pressed(self) -> deque[_Request]:
+        """Requests that go first, for a promise would be broken otherwise: the oldest ones, up to the last of these."""
+        # As much as may be started before this is looked at again.
+        margin = self.started_tokens + max(self._limits.max_encode_tokens_per_step, self._limits.max_source_tokens)
+        num_tokens = num_pressed = 0
+        for number, request in enumerate(self._promised.values(), 1):
+            num_tokens += request.promised_tokens
+            if margin + num_tokens > request.start_by:
+                num_pressed = number
+        return deque(itertools.islice(self._promised.values(), num_pressed))
 
     def _target_limit(self, sequence: SequenceRequest, model: ModelInfo) -> int:
         wanted = sequence.options.max_target_tokens
@@ -343,6 +401,20 @@ class Scheduler:
         if len(sequence.forced_prefix) >= limit:
             allowed = f"fewer tokens than the limit of {limit}; these are {len(sequence.forced_prefix)}"
             raise InvalidOptions(index, "forced_prefix", sequence.forced_prefix, allowed)
+
+
+def first_part(request: EngineRequest) -> tuple[int, int]:
+    """What of a request is promised: source tokens of its first sequences, and the index of the last of them.
+
+    These are all, or as many as have `SHARE_TOKENS` together: the rest of what is large was never going to be quick.
+    """
+    num_tokens = num_sequences = 0
+    for sequence in request.sequences:
+        num_tokens += len(sequence.source_ids)
+        num_sequences += 1
+        if num_tokens >= SHARE_TOKENS:
+            break
+    return num_tokens, num_sequences - 1
 
 
 def _check_ids(index: int, sequence: SequenceRequest, model: ModelInfo) -> None:

@@ -44,6 +44,7 @@ router: APIRouter = dialect_router("DeepL")
 
 _Choice = TypeVar("_Choice", bound=str)
 
+TRANSLATE = "/v2/translate"
 FILES = "/v2/document"
 
 CHARACTER_LIMIT = 1_000_000_000_000
@@ -71,7 +72,7 @@ _UNSUPPORTED = (
 """Would change the translation, so they are refused. What else is unknown is ignored, as it is by DeepL."""
 
 
-@router.api_route("/v2/translate", methods=["GET", "POST"])
+@router.api_route(TRANSLATE, methods=["GET", "POST"])
 async def translate(request: Request, services: ServicesDep) -> Response:
     """Translates a text, or several."""
     fields = await read_fields(request)

@@ -37,6 +37,7 @@ from service.translator import AUTO
 
 router: APIRouter = dialect_router("LibreTranslate")
 
+TRANSLATE = "/translate"
 FILES = "/translate_file"
 
 _PATHS = frozenset(
@@ -47,7 +48,7 @@ _BYTES_PER_CHARACTER = 4
 """The most that UTF-8 needs."""
 
 
-@router.api_route("/translate", methods=["GET", "POST"])
+@router.api_route(TRANSLATE, methods=["GET", "POST"])
 async def translate(request: Request, services: ServicesDep) -> Response:
     """Translates a text, or a list of texts."""
     fields = await read_fields(request)

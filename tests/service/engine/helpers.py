@@ -1,6 +1,7 @@
 """What several tests of the engine need. No torch here."""
 
 import contextlib
+import math
 import threading
 
 from model.decoding import DecodingOptions, Hypothesis
@@ -34,6 +35,7 @@ def make_limits(**changes):
         "max_rows": 4,
         "kv_cache_bytes": 1000,
         "max_waiting_tokens": 10_000,
+        "max_wait_seconds": math.inf,
         "max_encode_tokens_per_step": 50,
         "max_source_tokens": 100,
         "max_target_tokens": 100,
