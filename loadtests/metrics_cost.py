@@ -1,11 +1,11 @@
-"""What counting costs: the share of a server's work that its metrics take.
+"""What counting costs: the share of a server's processor time that its metrics take.
 
-    python -m loadtests.metrics_cost                   # the bundled model, half a minute
+    python -m loadtests.metrics_cost                   # the bundled model, some minutes
 
-Every call that counts is timed where it is made, in processor time, while the engine translates as fast as it can, and
-set against what the whole process takes: what others do on the machine does not count. A comparison of two runs, with
-and without, would drown one per cent in the noise of the machine. What a timer itself takes counts as theirs, so the
-figure is an upper bound. A scrape is timed apart.
+The same requests are translated again and again, in blocks, by turns with counting and without. Each pair of blocks
+gives a difference in processor time of the whole process, which what others do on the machine hardly touches; many
+pairs give a mean and how sure it is (95 %, by the normal distribution). The calls themselves are timed, too: an upper
+bound, for what a timer takes counts as theirs. A scrape is timed apart.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ import asyncio
 import contextlib
 import functools
 import json
+import math
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 from unittest.mock import patch
 
@@ -35,20 +36,25 @@ SENTENCES = (
     "Good morning.",
 )
 
+COUNTING = ("count_step", "count_result", "count_outcomes", "count_request")
 
-class Stopwatch:
-    """Adds up the time in the functions it wraps."""
+
+class Switch:
+    """Turns calls on and off, and adds up the time in them."""
 
     def __init__(self) -> None:
-        """Starts at nothing."""
+        """Begins on."""
+        self.is_on = True
         self.seconds = 0.0
         self.calls = 0
 
-    def timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The same function, timed."""
+    def of(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The same function, while it is on."""
 
         @functools.wraps(function)
         def run(*args: Any, **kwargs: Any) -> Any:
+            if not self.is_on:
+                return None
             started = time.thread_time()
             try:
                 return function(*args, **kwargs)
@@ -59,19 +65,26 @@ class Stopwatch:
         return run
 
 
-async def measure(seconds: float, num_clients: int, beam_size: int) -> dict[str, Any]:
-    """Translates single sentences from some clients at once for a while."""
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """The mean, and how far to both sides of it the true one may be, at 95 %."""
+    return statistics.fmean(values), 1.96 * statistics.stdev(values) / math.sqrt(len(values))
+
+
+async def measure(rounds: int, num_requests: int, num_clients: int, beam_size: int) -> dict[str, Any]:
+    """Translates single sentences from some clients at once, in `rounds` pairs of blocks."""
     # Before the app is made: it hands one of them to the engine.
     from service.observability.metrics import Metrics
 
-    watch = Stopwatch()
+    switch = Switch()
     with contextlib.ExitStack() as patches:
-        for name in ("count_step", "count_result", "count_outcome", "count_request"):
-            patches.enter_context(patch.object(Metrics, name, watch.timed(getattr(Metrics, name))))
-        return await _measure_app(watch, seconds, num_clients, beam_size)
+        for name in COUNTING:
+            patches.enter_context(patch.object(Metrics, name, switch.of(getattr(Metrics, name))))
+        return await _measure_app(switch, rounds, num_requests, num_clients, beam_size)
 
 
-async def _measure_app(watch: Stopwatch, seconds: float, num_clients: int, beam_size: int) -> dict[str, Any]:
+async def _measure_app(
+    switch: Switch, rounds: int, num_requests: int, num_clients: int, beam_size: int
+) -> dict[str, Any]:
     from model.decoding import DecodingOptions
 
     app = create_app(Settings(log_level="error", models=(BUNDLED_MODELS / "en-fr",)))
@@ -80,36 +93,45 @@ async def _measure_app(watch: Stopwatch, seconds: float, num_clients: int, beam_
         while not app.state.services.engine.is_ready:
             await asyncio.sleep(0.05)
         model = translator.find_model()
-        done = 0
-        deadline = time.monotonic() + seconds
-        watch.seconds = watch.calls = 0
-        started, cpu_started = time.perf_counter(), time.process_time()
 
-        async def client(number: int) -> None:
-            nonlocal done
-            while time.monotonic() < deadline:
-                text = SENTENCES[(number + done) % len(SENTENCES)]
+        async def client(texts: list[str]) -> None:
+            while texts:
                 begun = time.monotonic()
-                result = await translator.translate(Job((text,), model, DecodingOptions(beam_size=beam_size)))
+                job = Job((texts.pop(),), model, DecodingOptions(beam_size=beam_size))
+                result = await translator.translate(job)
                 facts = RequestFacts("0" * 32, model=model.name, source_tokens=result.source_tokens)
                 metrics.count_request("/v1/translate", "ok", time.monotonic() - begun, facts)
-                done += 1
 
-        await asyncio.gather(*(client(number) for number in range(num_clients)))
-        elapsed, cpu = time.perf_counter() - started, time.process_time() - cpu_started
+        async def block(is_on: bool) -> float:
+            """Seconds of the processor."""
+            switch.is_on = is_on
+            texts = [SENTENCES[number % len(SENTENCES)] for number in range(num_requests)]
+            started = time.process_time()
+            await asyncio.gather(*(client(texts) for _ in range(num_clients)))
+            return time.process_time() - started
+
+        await block(True)  # caches fill
+        switch.seconds = switch.calls = 0
+        with_counting, without = [], []
+        for number in range(rounds):
+            for is_on in (True, False) if number % 2 else (False, True):
+                (with_counting if is_on else without).append(await block(is_on))
         scrapes = []
         for _ in range(20):
             begun = time.perf_counter()
             generate_latest(metrics.registry)
             scrapes.append(time.perf_counter() - begun)
+    each = statistics.fmean(without)
+    difference, doubt = interval([100 * (a - b) / each for a, b in zip(with_counting, without, strict=True)])
     return {
         "clients": num_clients,
         "beam_size": beam_size,
-        "requests_per_second": round(done / elapsed, 1),
-        "calls_per_request": round(watch.calls / done, 2),
-        "microseconds_per_call": round(1e6 * watch.seconds / watch.calls, 2),
-        "share_of_time_percent": round(100 * watch.seconds / elapsed, 3),
-        "share_of_cpu_percent": round(100 * watch.seconds / cpu, 3),
+        "milliseconds_per_request": round(1e3 * each / num_requests, 3),
+        "calls_per_request": round(switch.calls / rounds / num_requests, 2),
+        "microseconds_per_call": round(1e6 * switch.seconds / switch.calls, 2),
+        "timed_share_percent": round(100 * switch.seconds / sum(with_counting), 3),
+        "difference_percent": round(difference, 3),
+        "difference_doubt_percent": round(doubt, 3),
         "scrape_milliseconds": round(1e3 * statistics.median(scrapes), 2),
     }
 
@@ -117,10 +139,12 @@ async def _measure_app(watch: Stopwatch, seconds: float, num_clients: int, beam_
 def main() -> None:
     """Prints one JSON line for each number of clients."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--rounds", type=int, default=100, help="pairs of blocks")
+    parser.add_argument("--requests", type=int, default=64, help="in a block")
     options = parser.parse_args()
     for num_clients, beam_size in ((1, 1), (32, 1), (16, 4)):
-        print(json.dumps(asyncio.run(measure(options.seconds, num_clients, beam_size))))  # noqa: T201  # the result
+        found = asyncio.run(measure(options.rounds, options.requests, num_clients, beam_size))
+        print(json.dumps(found), flush=True)  # noqa: T201  # the result
 
 
 if __name__ == "__main__":

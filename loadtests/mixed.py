@@ -16,6 +16,7 @@ import argparse
 import asyncio
 import itertools
 import json
+import math
 import random
 import statistics
 import sys
@@ -48,7 +49,7 @@ class Load:
     def __init__(self, threads: int | None, beam_size: int) -> None:
         """Load the model."""
         checkpoint = load_checkpoint(BUNDLED_MODELS / "en-fr", precision="auto")
-        limits = EngineLimits()
+        limits = EngineLimits(max_wait_seconds=math.inf)
         self.engine = AsyncEngine(lambda: Runner([checkpoint], limits, threads), limits, self._note)
         self._name, self._config = checkpoint.name, checkpoint.config
         self._beam_size = beam_size

@@ -130,7 +130,7 @@ def create_app(
     if tracing is not None:
         engine = tracing.follow(engine)
     metrics.watch(engine)
-    translator = _translator(engine, tokenizers or {}, settings, metrics.count_outcome, settings.max_wait_seconds)
+    translator = _translator(engine, tokenizers or {}, settings, metrics.count_outcomes, settings.max_wait_seconds)
     has_replayer = own_engine or replayer is not None
     documents = MarkupTranslator(translator, inspection if has_replayer else None)
     inspector = Inspector(
@@ -328,7 +328,7 @@ def _translator(
     engine: Engine,
     tokenizers: Mapping[str, TextTokenizer],
     settings: Settings,
-    on_outcome: Callable[[str, SegmentOutcome], None] | None = None,
+    on_outcomes: Callable[[str, Sequence[SegmentOutcome]], None] | None = None,
     max_wait_seconds: float = math.inf,
 ) -> Translator:
     return Translator(
@@ -336,7 +336,7 @@ def _translator(
         tokenizers,
         max_segment_tokens=settings.max_segment_tokens,
         max_wait_seconds=max_wait_seconds,
-        on_outcome=on_outcome,
+        on_outcomes=on_outcomes,
     )
 
 

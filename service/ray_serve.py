@@ -8,8 +8,10 @@ requests each may have, stands in the configuration; docs/scaling.md says how to
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
 from ray import serve
+from ray.serve import Application
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.app import create_app
@@ -20,6 +22,9 @@ from service.settings import load_settings
 
 _LOOK_SECONDS = 0.05
 
+_LAST_ANSWERS_SECONDS = 10.0
+"""How much longer than the server's own grace a replica may take to stop: whoever kills a server waits so long."""
+
 
 @serve.deployment(
     name="Gossamer",
@@ -29,7 +34,6 @@ _LOOK_SECONDS = 0.05
     autoscaling_config={"min_replicas": 1, "max_replicas": 8, "target_ongoing_requests": 32},
     ray_actor_options={"num_cpus": 2},
     health_check_period_s=5,
-    graceful_shutdown_timeout_s=30,
 )
 @serve.ingress()
 class Gossamer:
@@ -81,4 +85,16 @@ class StartsWhenReady:
         await self._app(scope, receive, send_when_ready if scope["type"] == "lifespan" else send)
 
 
-app = Gossamer.bind()  # type: ignore[attr-defined]  # the decorator's, which ships no types
+def app(_arguments: Mapping[str, str]) -> Application:
+    """The application, built where Serve's configuration is applied, with the variables of `runtime_env`.
+
+    Serve kills a replica that takes longer to stop than the server itself may, by `GOSSAMER_STOP_GRACE_SECONDS`.
+
+    Raises:
+        SettingsError: The variables cannot be used.
+    """
+    grace = load_settings(host="0.0.0.0").stop_grace_seconds
+    replica = Gossamer.options(  # type: ignore[attr-defined]  # the decorator's, which ships no types
+        graceful_shutdown_timeout_s=grace + _LAST_ANSWERS_SECONDS
+    )
+    return replica.bind()

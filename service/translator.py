@@ -389,7 +389,7 @@ class Translator:
         *,
         max_segment_tokens: int,
         max_wait_seconds: float = math.inf,
-        on_outcome: Callable[[str, Outcome], None] | None = None,
+        on_outcomes: Callable[[str, Sequence[Outcome]], None] | None = None,
     ) -> None:
         """Joins an engine with the tokenizers of its models.
 
@@ -398,13 +398,13 @@ class Translator:
             tokenizers: By the name of the model.
             max_segment_tokens: The longest segment shown to a model whole, end of sentence included.
             max_wait_seconds: What would wait longer for the engine is refused, before anything is done for it.
-            on_outcome: Told of each segment that a model translated, with the model's name.
+            on_outcomes: Told of the segments of a translation, with the model's name.
         """
         self._engine = engine
         self._tokenizers = dict(tokenizers)
         self._max_segment_tokens = max_segment_tokens
         self._max_wait_seconds = max_wait_seconds
-        self._on_outcome = on_outcome
+        self._on_outcomes = on_outcomes
         self._preparing_tokens = 0.0
         """About, of what was let in and is still being taken apart: the engine does not know of it yet."""
         self._by_target: dict[tuple[str, str], TextTokenizer] = {}
@@ -800,11 +800,15 @@ class Translator:
         return await aside(conclude, sum(map(len, job.texts)) / LONG_TEXT_CHARACTERS)
 
     def _tell(self, work: SegmentWork, job: Job) -> None:
-        if self._on_outcome is not None:
-            for outcome in work.outcomes():
-                breathe()
-                if any(part.encoding is not None for part in outcome.parts) or outcome.warnings:
-                    self._on_outcome(job.model.name, outcome)
+        if self._on_outcomes is None:
+            return
+        found = []
+        for outcome in work.outcomes():
+            breathe()
+            if any(part.encoding is not None for part in outcome.parts) or outcome.warnings:
+                found.append(outcome)
+        if found:
+            self._on_outcomes(job.model.name, found)
 
     async def _finish_work(self, work: SegmentWork, job: Job) -> Timings:
         """Runs round after round until nothing is left."""

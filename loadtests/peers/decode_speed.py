@@ -25,6 +25,7 @@ import argparse
 import asyncio
 import gc
 import json
+import math
 import os
 import platform
 import random
@@ -165,7 +166,12 @@ class Ours:
         from service.engine.limits import EngineLimits
         from service.engine.runner import Runner
 
-        limits = EngineLimits(max_rows=256, kv_cache_bytes=_KV_CACHE_BYTES, max_encode_tokens_per_step=2_048)
+        limits = EngineLimits(
+            max_rows=256,
+            kv_cache_bytes=_KV_CACHE_BYTES,
+            max_encode_tokens_per_step=2_048,
+            max_wait_seconds=math.inf,
+        )
         self._engine = AsyncEngine(lambda: Runner([checkpoint], limits, threads, **how), limits)
         self._loop = asyncio.new_event_loop()
         self._loop.run_until_complete(self._engine.start())

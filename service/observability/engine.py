@@ -72,7 +72,7 @@ class MeasuredEngine(ForwardingEngine):
             raise
         finally:
             if not fate.is_decided:  # The caller was cancelled, closed the stream, or had the request aborted.
-                self._metrics.cancellations.inc()
+                self._metrics.count_cancellation()
 
     async def _count(self, request: EngineRequest, result: RequestResult) -> None:
         await aside(self._metrics.count_result, len(result.sequences) / _MANY_SEQUENCES, request.model, result)

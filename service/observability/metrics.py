@@ -6,18 +6,18 @@ problems. What is known of one request (its id, the caller's trace) goes into ex
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Literal, TypeVar, get_args
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal, get_args
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
+from prometheus_client import CollectorRegistry, Gauge, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from service.aside import breathe
 from service.engine.core import StepMessage
 from service.engine.interface import Engine
 from service.engine.request import RequestResult
 from service.observability.facts import RequestFacts
+from service.observability.series import Counter, Histogram, Series
 from service.pipeline import Outcome as SegmentOutcome
 
 Outcome = Literal["ok", "client_error", "rejected", "deadline", "cancelled", "error"]
@@ -35,9 +35,6 @@ _ROW_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128)
 _SHARE_BUCKETS = (0.0, 0.05, 0.1, 0.2, 0.4, 0.6)
 
 
-_Labelled = TypeVar("_Labelled", Counter, Histogram)
-
-
 class Metrics:
     """What is counted."""
 
@@ -48,10 +45,8 @@ class Metrics:
             build: Labels of `gossamer_build_info`: the versions of what runs.
             registry: Where to; a new one by default.
         """
-        self._children: dict[tuple[Any, tuple[str, ...]], Any] = {}
-        # Each counter would have a second series that says when it was made.
-        disable_created_metrics()  # type: ignore[no-untyped-call]  # not annotated in the library
         self.registry = registry or CollectorRegistry()
+        self._series = Series()
         self.requests = self._counter("requests", "Requests by route and outcome.", "route", "outcome")
         self.request_seconds = self._counter("request_seconds", "Time in requests, by route.", "route")
         self.model_requests = self._counter(
@@ -104,7 +99,8 @@ class Metrics:
         self._gauge("build_info", "Always 1; labels tell the versions.", *build).labels(**build).set(1)
         ProcessCollector(registry=self.registry)
         for outcome in outcomes():  # There from the beginning, so that a first error is seen as an increase.
-            self.requests.labels("/v1/translate", outcome)
+            self.requests.add(("/v1/translate", outcome), 0.0)
+        self.registry.register(self._series)
 
     def watch(self, engine: Engine) -> None:
         """Shows the numbers of an engine at each scrape; called once."""
@@ -112,74 +108,73 @@ class Metrics:
 
     def count_request(self, route: str, outcome: Outcome, seconds: float, facts: RequestFacts | None = None) -> None:
         """Counts one request that has ended."""
-        self._child(self.requests, route, outcome).inc()
-        self._child(self.request_seconds, route).inc(seconds)
-        source_tokens = 0
-        exemplar = None
-        if facts is not None:
-            source_tokens = facts.source_tokens
-            if facts.reason is not None:
-                self.rejections.labels(facts.reason).inc()
-            if facts.model is not None:
-                self._child(self.model_requests, facts.model, outcome).inc()
-                exemplar = {"request_id": facts.request_id}
-                if facts.trace_id is not None:
-                    exemplar["trace_id"] = facts.trace_id
-        self._child(self.request_duration, length_class(source_tokens)).observe(seconds, exemplar)
+        source_tokens, exemplar = 0, None
+        with self._series.lock:
+            self.requests.add((route, outcome))
+            self.request_seconds.add((route,), seconds)
+            if facts is not None:
+                source_tokens = facts.source_tokens
+                if facts.reason is not None:
+                    self.rejections.add((facts.reason,))
+                if facts.model is not None:
+                    self.model_requests.add((facts.model, outcome))
+                    exemplar = {"request_id": facts.request_id}
+                    if facts.trace_id is not None:
+                        exemplar["trace_id"] = facts.trace_id
+            self.request_duration.observe(seconds, (length_class(source_tokens),), exemplar)
+
+    def count_cancellation(self) -> None:
+        """Counts a translation that was given up because its client went away."""
+        with self._series.lock:
+            self.cancellations.add()
 
     def count_result(self, model: str, result: RequestResult) -> None:
         """Counts what the engine finished."""
-        self._child(self.source_tokens, model).inc(result.num_source_tokens)
-        self._child(self.target_tokens, model).inc(result.num_target_tokens)
-        label = length_class(result.num_source_tokens)
+        labels = (length_class(result.num_source_tokens),)
         timings = [sequence.timings for sequence in result.sequences]
-        self._child(self.queue_duration, label).observe(min(timing.queue_seconds for timing in timings))
-        self._child(self.time_to_first_token, label).observe(min(timing.first_token_seconds for timing in timings))
-        for sequence in result.sequences:
-            breathe()
-            if sequence.num_target_tokens > 1:
-                timing = sequence.timings
-                stay = timing.queue_seconds + timing.encode_seconds + timing.decode_seconds
-                seconds = max(0.0, stay - timing.first_token_seconds) / (sequence.num_target_tokens - 1)
-                self._child(self.time_per_token, length_class(sequence.num_source_tokens)).observe(seconds)
+        with self._series.lock:
+            self.source_tokens.add((model,), result.num_source_tokens)
+            self.target_tokens.add((model,), result.num_target_tokens)
+            self.queue_duration.observe(min(timing.queue_seconds for timing in timings), labels)
+            self.time_to_first_token.observe(min(timing.first_token_seconds for timing in timings), labels)
+            for sequence in result.sequences:
+                if sequence.num_target_tokens > 1:
+                    timing = sequence.timings
+                    stay = timing.queue_seconds + timing.encode_seconds + timing.decode_seconds
+                    seconds = max(0.0, stay - timing.first_token_seconds) / (sequence.num_target_tokens - 1)
+                    self.time_per_token.observe(seconds, (length_class(sequence.num_source_tokens),))
 
-    def count_outcome(self, model: str, outcome: SegmentOutcome) -> None:
-        """Counts what became of a segment."""
-        self._child(self.segments, model).inc()
-        # Most have none; the first one makes the series all the same.
-        retries, truncations = self._child(self.retries, model), self._child(self.truncations, model)
-        if outcome.num_retries:
-            retries.inc(outcome.num_retries)
-        if outcome.truncated:
-            truncations.inc()
-        for code in outcome.warnings:
-            self.warnings.labels(model, code).inc()
+    def count_outcomes(self, model: str, outcomes: Iterable[SegmentOutcome]) -> None:
+        """Counts what became of segments."""
+        labels = (model,)
+        with self._series.lock:
+            for outcome in outcomes:
+                self.segments.add(labels)
+                # Most have none; the first one makes the series all the same.
+                self.retries.add(labels, outcome.num_retries)
+                self.truncations.add(labels, outcome.truncated)
+                for code in outcome.warnings:
+                    self.warnings.add((model, code))
 
     def count_step(self, step: StepMessage) -> None:
         """Counts one step of the engine, or several that followed one another."""
-        if step.num_rows:
-            for _ in range(step.num_steps):
-                self.batch_rows.observe(step.num_rows / step.num_steps)
-                self.decode_duration.observe(step.decode_seconds / step.num_steps)
-        if step.num_encoded_tokens:
-            self.encode_duration.observe(step.encode_seconds)
-            self.padding.observe(step.num_padding_tokens / (step.num_encoded_tokens + step.num_padding_tokens))
-
-    def _child(self, metric: _Labelled, *labels: str) -> _Labelled:
-        """As `metric.labels`, which checks and locks each time: half of what counting costs."""
-        child: _Labelled | None = self._children.get((metric, labels))
-        if child is None:
-            child = self._children[metric, labels] = metric.labels(*labels)
-        return child
+        with self._series.lock:
+            if step.num_rows:
+                self.batch_rows.observe(step.num_rows / step.num_steps, times=step.num_steps)
+                self.decode_duration.observe(step.decode_seconds / step.num_steps, times=step.num_steps)
+            if step.num_encoded_tokens:
+                self.encode_duration.observe(step.encode_seconds)
+                num_positions = step.num_encoded_tokens + step.num_padding_tokens
+                self.padding.observe(step.num_padding_tokens / num_positions)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
-        return Counter(f"gossamer_{name}", text, labels, registry=self.registry)
+        return self._series.counter(f"gossamer_{name}", text, *labels)
 
     def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
         return Gauge(f"gossamer_{name}", text, labels, registry=self.registry)
 
-    def _histogram(self, name: str, text: str, buckets: Iterable[float], *labels: str) -> Histogram:
-        return Histogram(f"gossamer_{name}", text, labels, buckets=tuple(buckets), registry=self.registry)
+    def _histogram(self, name: str, text: str, bounds: Sequence[float], *labels: str) -> Histogram:
+        return self._series.histogram(f"gossamer_{name}", text, bounds, *labels)
 
 
 def length_class(source_tokens: int) -> str:

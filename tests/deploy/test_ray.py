@@ -219,3 +219,26 @@ def test_the_server_scales_over_nodes_pushes_back_and_survives_a_lost_one(cluste
     finally:
         process.terminate()  # not SIGINT, which what runs in the background of a shell script ignores
         end(process)
+
+
+def test_serve_waits_for_a_replica_that_stops_as_long_as_the_server_may_take(monkeypatch):
+    from service.ray_serve import app
+
+    monkeypatch.setenv("GOSSAMER_ALLOW_OPEN", "true")
+    for grace in ("7", "120"):
+        monkeypatch.setenv("GOSSAMER_STOP_GRACE_SECONDS", grace)
+        deployment = app({})._bound_deployment
+        assert deployment._deployment_config.graceful_shutdown_timeout_s == float(grace) + 10
+    configuration = yaml.safe_load((ROOT / "deploy/ray/serve.yaml").read_text(encoding="utf-8"))
+    (options,) = configuration["applications"][0]["deployments"]
+    assert "graceful_shutdown_timeout_s" not in options  # it would win
+
+
+def test_settings_that_cannot_be_used_are_told_before_a_replica_starts(monkeypatch):
+    from service.ray_serve import app
+    from service.settings import SettingsError
+
+    monkeypatch.delenv("GOSSAMER_ALLOW_OPEN", raising=False)
+    monkeypatch.setenv("GOSSAMER_STOP_GRACE_SECONDS", "soon")
+    with pytest.raises(SettingsError, match="GOSSAMER_STOP_GRACE_SECONDS"):
+        app({})

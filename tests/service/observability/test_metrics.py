@@ -83,8 +83,8 @@ def test_length_classes(source_tokens, label):
 
 def test_what_became_of_segments_is_counted(metrics):
     part = Part(0, 2, ("non",), hypotheses=(Hypothesis((5, 6), "length"),))
-    metrics.count_outcome("en-fr", Outcome((part,), ("untranslated", "length"), num_retries=2))
-    metrics.count_outcome("en-fr", Outcome((Part(0, 2, ("no",)),)))
+    metrics.count_outcomes("en-fr", [Outcome((part,), ("untranslated", "length"), num_retries=2)])
+    metrics.count_outcomes("en-fr", [Outcome((Part(0, 2, ("no",)),))])
     value = metrics.registry.get_sample_value
     assert value("gossamer_segments_total", {"model": "en-fr"}) == 2
     assert value("gossamer_retries_total", {"model": "en-fr"}) == 2
