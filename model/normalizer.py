@@ -42,6 +42,9 @@ _ELLIPSIS = re.compile("…")
 _SPACE_RUN = re.compile(r" \s+|[^\S ]\s*")  # a single plain space is already right
 _OUTER_SPACE = re.compile(r"\A | \Z")
 
+# What the rules for anything but French may change in ASCII.
+_UNTIDY_ASCII = re.compile(r"[\x00-\x1f\x7f]| (?=[ .,;:!?]|\Z)|\A ")
+
 # A mark counts as punctuation only before a space or the end: `.git`, `!=`, `:)` and `10:30` are left alone.
 _PUNCTUATION = r"(?:[.,;:]|[!?]++)(?= |\Z)"
 _ENGLISH_GUILLEMET = re.compile("« ?| ?»")
@@ -116,7 +119,10 @@ def normalize(text: str, language: str) -> NormalizedText:
     Returns:
         The normalised text with its mapping to `text`.
     """
+    main_language = re.split("[-_]", language, maxsplit=1)[0].lower()
     aligned = _AlignedText(text)
+    if main_language != "fr" and text.isascii() and not _UNTIDY_ASCII.search(text):  # most sentences
+        return NormalizedText(text, aligned.starts, aligned.ends)
     aligned.replace(_SURROGATE_PAIR, lambda pair: _join_surrogates(pair[0]))
     aligned.text = _SURROGATE.sub("\ufffd", aligned.text)
     if not text.isascii():
@@ -130,7 +136,7 @@ def normalize(text: str, language: str) -> NormalizedText:
         aligned.replace(_ELLIPSIS, "...")
     aligned.replace(_SPACE_RUN, " ")
     aligned.replace(_OUTER_SPACE, "")
-    match re.split("[-_]", language, maxsplit=1)[0].lower():
+    match main_language:
         case "en":
             aligned.replace(_ENGLISH_GUILLEMET, '"')
             aligned.replace(_SPACE_BEFORE_PUNCTUATION, "")

@@ -222,7 +222,10 @@ class Tokenizer:
             ids=tuple(ids),
             pieces=tuple(self._pieces[token_id] for token_id in ids),
             spans=tuple(spans),
-            source_spans=tuple(normalized.source_span(start, end) for start, end in spans),
+            # Where no rule changed anything it is the very text.
+            source_spans=tuple(
+                spans if normalized.text is text else (normalized.source_span(start, end) for start, end in spans)
+            ),
             normalized=normalized,
         )
 

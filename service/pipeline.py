@@ -31,7 +31,7 @@ from model.tokenizer import Encoding, TextTokenizer
 from service.engine.request import SequenceRequest, SequenceResult
 from service.text.ends import ENGLISH_ORDINAL, Ends, certain, ends, finished
 from service.text.forms import DIGITS, MASKS, NEVER_WRITTEN, Form, Piece, make_form
-from service.text.guards import MINOR_FAULTS, Fault, faults
+from service.text.guards import MINOR_FAULTS, Fault, faults, is_too_long
 from service.text.kept import KeptSpan, kept_spans, number_runs
 from service.text.negation import loses_negation
 from service.text.quotes import doubled, pairs
@@ -311,7 +311,7 @@ class SegmentWork:
         self._shares = options.temperature == 0 or options.seed is not None
         self._replaced: dict[int, Replaced] = {}
         # More hypotheses of a beam cost nothing, and the best that is right is taken.
-        self._options = replace(options, num_hypotheses=options.beam_size)
+        self._options = _with_all_hypotheses(options)
         self._num_wanted = options.num_hypotheses
         self._max_tokens = max_tokens
         self._max_beam_size = max_beam_size
@@ -760,7 +760,7 @@ class SegmentWork:
         repeated = self._repeated(node)
         source = _without(doubled(node.text), node.spans) if repeated is None else repeated.block
         found: list[_Fault] = [fault for fault in faults(source, said) if fault != "too_long"]
-        if "too_long" in faults(node.text, text):
+        if is_too_long(node.text.strip(), text.strip()):
             found.append("too_long")
         if hypothesis.finish_reason == "length":
             found.append("truncated")
@@ -805,6 +805,11 @@ class SegmentWork:
         if text not in self._encodings:
             self._encodings[text] = self._vocabulary.encode(text)
         return self._encodings[text]
+
+
+@lru_cache(maxsize=1_024)
+def _with_all_hypotheses(options: DecodingOptions) -> DecodingOptions:
+    return replace(options, num_hypotheses=options.beam_size)
 
 
 def _is_done(node: _Node) -> bool:
@@ -973,6 +978,8 @@ def _break_between(text: str, start: int, end: int) -> int:
 
 def _in_segment(encoding: Encoding, form: Form, offset: int) -> Encoding:
     """The encoding of a form, with the places of its pieces in the segment's own text."""
+    if form.shows_original and offset == 0:
+        return encoding
 
     def place(span: tuple[int, int]) -> tuple[int, int]:
         start, end = form.source_span(*span)

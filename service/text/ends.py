@@ -25,6 +25,8 @@ _WRITTEN_BEGINNING = regex.compile(r"(?:[-–—―•·*]++\s++|[.…]{2,}+\s*+
 _CLOSERS = r"[\"'“”’»)\]\s]*+"
 _ENDING = regex.compile(rf"\s*+((?:[.!?…:;,‽]|(?<=\s)[—–-]+\Z|[—–]+\Z)*)({_CLOSERS})\Z")
 _LAST_MARK = regex.compile(rf"([ \u00a0\u202f]*+)([.!?…:;,‽—–]*)({_CLOSERS})\Z")
+_MARKS = frozenset(".!?…:;,‽—–-\"'“”’»)]")
+"""All that the two may match, but for white space."""
 _UNSURE = regex.compile(r"[\s.!?…:;,‽—–\"'“”’»)\]]++\Z")
 _SENTENCE_MARK = regex.compile(r"[.!?…‽]+")
 # A full stop that is a part of its word: a.m., U.S., etc., J.
@@ -67,7 +69,7 @@ def ends(text: str, spans: Sequence[KeptSpan] = ()) -> Ends:
     """The marks at the ends of a segment that are in none of its kept spans."""
     first = _BEGINNING.match(text)
     beginning = first[0] if first and not any(span.start < first.end() for span in spans) else ""
-    last = _ENDING.search(text, len(beginning))
+    last = _ENDING.search(text, _last_marks(text, len(beginning)))
     start, stop = last.span(1) if last else (len(text), len(text))
     # What is kept may end in marks, as in *5 p.m....*, and so may a word; brackets behind them are kept, too.
     start = max([start, *(span.end for span in spans if span.start < stop)])
@@ -77,6 +79,14 @@ def ends(text: str, spans: Sequence[KeptSpan] = ()) -> Ends:
     if not marks:
         return Ends(beginning, len(text), "", "")
     return Ends(beginning, start, marks, _plain(marks))
+
+
+def _last_marks(text: str, start: int = 0) -> int:
+    """Where the white space and marks begin, of whatever kind, that a text ends with: what is before is not searched."""
+    place = len(text)
+    while place > start and (text[place - 1] in _MARKS or text[place - 1].isspace()):
+        place -= 1
+    return place
 
 
 def _plain(marks: str) -> str:
@@ -155,7 +165,7 @@ def _with_ending(text: str, found: Ends, pieces: list[Piece], language: str) -> 
     if last.span is not None:
         is_whole = not found.marks or text[behind:].strip()
         return pieces if is_whole else [*pieces, Piece(_spaced(found.marks, language), last.end, last.end)]
-    match = _LAST_MARK.search(last.text)
+    match = _LAST_MARK.search(last.text, _last_marks(last.text))
     assert match is not None  # it may be empty
     written = match[2]
     if written == found.marks or last.text[: match.start()].strip() == "" and len(pieces) == 1:

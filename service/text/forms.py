@@ -34,6 +34,8 @@ _UNSPACED_SCRIPT = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{La
 
 _LETTER = regex.compile(r"\p{L}")
 _SEPARATOR = r"[\s.,:;/'’·×hH⁄–—-]{1,3}"
+_SMALL_LETTER = regex.compile(r"\p{Ll}")
+_WORD = regex.compile(r"\p{L}[\p{L}\p{M}'’-]*")
 _PRONOUN = regex.compile(r"(?<![\w'’])i(?!\w)")
 _THOUSANDS = regex.compile(r",|[ \u00a0\u202f](?=\d)")
 _LETTERS = regex.compile(r"\p{L}++")
@@ -115,10 +117,15 @@ class Form:
     text: str
     spans: tuple[KeptSpan, ...]
     hidden: tuple[tuple[str, KeptSpan], ...]
-    starts: tuple[int, ...]
-    ends: tuple[int, ...]
+    starts: Sequence[int]
+    ends: Sequence[int]
     is_capitals: bool = False
     spoken: tuple[Spoken, ...] = ()
+
+    @property
+    def shows_original(self) -> bool:
+        """Whether the model is shown the very text."""
+        return self.text is self.original
 
     def source_span(self, start: int, end: int) -> tuple[int, int]:
         """A span of `text` as one of the original."""
@@ -251,6 +258,9 @@ def make_form(
     usable = [char for char in placeholders if char not in visible]
     if len(usable) < len(hidden):
         return None
+    if not (is_capitals or hidden or changes):  # nearly always
+        size = len(original)
+        return Form(original, original, tuple(spans), (), range(size), range(1, size + 1))
     text: list[str] = []
     starts: list[int] = []
     ends: list[int] = []
@@ -318,7 +328,10 @@ def _word(word: str) -> regex.Pattern[str]:
 
 def in_capitals(text: str, spans: Sequence[KeptSpan] = ()) -> bool:
     """Whether a text shouts: all its letters are capitals, and it is more than an acronym."""
-    words = regex.findall(r"\p{L}[\p{L}\p{M}'’-]*", _visible_text(text, spans))
+    visible = _visible_text(text, spans)
+    if _SMALL_LETTER.search(visible):  # nearly always, and soon
+        return False
+    words = _WORD.findall(visible)
     if not words or any(char.islower() for word in words for char in word):
         return False
     long_words = [word for word in words if sum(char.isupper() for char in word) > 1]

@@ -5,6 +5,7 @@ faults("I like it.", "J'aime ça ça ça ça ça ça ça.")    # ("repetition",)
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Literal
 
@@ -41,8 +42,10 @@ _SIGNS = tuple(
     (regex.compile(there), regex.compile(here))
     for there, here in ((r"[(（]", r"[(（]"), (r"[)）]", r"[)）]"), (r"/(?=\s?\p{L}{2})", r"/(?=\s?\w)"))
 )
+_SIGN = re.compile(r"[(（)）/]")
 _QUOTES = regex.compile(r"[\"“”„«»「」『』]")
-_QUESTION = regex.compile(r"[?？؟⁇]\W*\Z")
+_QUESTION_MARKS = "?？؟⁇"
+_QUESTION = regex.compile(rf"[{_QUESTION_MARKS}]\W*\Z")
 _RUN = regex.compile(r"(\S{1,16}?)\1{4,}+")
 
 
@@ -62,13 +65,14 @@ def faults(source: str, target: str) -> tuple[Fault, ...]:
 def _faults(source: str, target: str) -> Iterator[Fault]:
     if is_loop(source, target):
         yield "repetition"
-    if len(target) > max(MAX_RATIO * len(source), _ALWAYS_ALLOWED_CHARACTERS * source[:1].isupper()):
+    if is_too_long(source, target):
         yield "too_long"
     if len(source) >= _MIN_RATIO_CHARACTERS and len(target) < _min_ratio(target) * len(source):
         yield "too_short"
     if is_copy(source, target):
         yield "untranslated"
-    if any(len(there.findall(source)) != len(here.findall(target)) for there, here in _SIGNS):
+    has_signs = _SIGN.search(source) or _SIGN.search(target)
+    if has_signs and any(len(there.findall(source)) != len(here.findall(target)) for there, here in _SIGNS):
         yield "signs"
     if misplaced(source, target):
         yield "quotes"
@@ -76,12 +80,18 @@ def _faults(source: str, target: str) -> Iterator[Fault]:
         yield "marks"
 
 
+def is_too_long(source: str, target: str) -> bool:
+    """Whether a translation cannot be right by its length alone; both without white space at their ends."""
+    return len(target) > max(MAX_RATIO * len(source), _ALWAYS_ALLOWED_CHARACTERS * source[:1].isupper())
+
+
 def _min_ratio(target: str) -> float:
     return _MIN_IDEOGRAPHIC_RATIO if _IDEOGRAPH.search(target) else _MIN_RATIO
 
 
 def _asks(text: str) -> bool:
-    return _QUESTION.search(text) is not None
+    last = max(map(text.rfind, _QUESTION_MARKS))
+    return last >= 0 and _QUESTION.match(text, last) is not None
 
 
 def is_loop(source: str, target: str) -> bool:
@@ -90,10 +100,11 @@ def is_loop(source: str, target: str) -> bool:
     A block of 1 to 12 words that comes 4 times in a row (3 times, if it has 3 words or more), or one of 1 to 16
     characters within a word that comes 5 times in a row.
     """
-    allowed = _longest_repetition(_words(source))
-    for period, times in _repetitions(_words(target)):
-        if times >= (4 if period < 3 else 3) and times > allowed + 1:
-            return True
+    loops = [times for period, times in _repetitions(_words(target)) if times >= (4 if period < 3 else 3)]
+    if loops and max(loops) > _longest_repetition(_words(source)) + 1:
+        return True
+    if not _may_have_runs(target.casefold()):
+        return False
     source_run = max((_run_times(match) for match in _RUN.finditer(source.casefold())), default=0)
     # Dashes and dots in a row are lines, not loops.
     runs = (match for match in _RUN.finditer(target.casefold()) if regex.search(r"\w", match[1]))
@@ -102,8 +113,12 @@ def is_loop(source: str, target: str) -> bool:
 
 def is_copy(source: str, target: str) -> bool:
     """Whether the target is the source again, in words that could have been translated."""
-    words = _LETTER_WORD.findall(_small_first(source))
-    return len(words) >= _MIN_COPIED_WORDS and words == _LETTER_WORD.findall(_small_first(target))
+    source, target = _small_first(source), _small_first(target)
+    first, first_written = _LETTER_WORD.search(source), _LETTER_WORD.search(target)
+    if first is None or first_written is None or first[0] != first_written[0]:
+        return False
+    words = _LETTER_WORD.findall(source)
+    return len(words) >= _MIN_COPIED_WORDS and words == _LETTER_WORD.findall(target)
 
 
 def _small_first(text: str) -> str:
@@ -117,6 +132,8 @@ def _words(text: str) -> list[str]:
 
 def _repetitions(words: list[str]) -> Iterator[tuple[int, int]]:
     """For each period the most times that a block of so many words comes in a row."""
+    if len(set(words)) == len(words):
+        return
     for period in range(1, min(_MAX_PERIOD_WORDS, len(words) // 2) + 1):
         run = longest = 0
         for index in range(period, len(words)):
@@ -128,6 +145,11 @@ def _repetitions(words: list[str]) -> Iterator[tuple[int, int]]:
 
 def _longest_repetition(words: list[str]) -> int:
     return max((times for _, times in _repetitions(words)), default=1)
+
+
+def _may_have_runs(text: str) -> bool:
+    """Whether a character comes five times in a word."""
+    return any(len(word) - len(set(word)) >= 4 and max(map(word.count, set(word))) >= 5 for word in text.split(" "))
 
 
 def _run_times(match: regex.Match[str]) -> int:

@@ -10,6 +10,7 @@ and is checked afterwards.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -205,10 +206,19 @@ _HINT = regex.compile(
     regex.VERBOSE,
 )
 
+# Most sentences: ASCII words with a mark behind them, none of which is a hint. Python's own engine is quick to see that.
+_PLAIN_WORD = (
+    r"(?![A-Z]\.|(?:git|npm|yarn|pip|conda|apt|brew|gem|cargo|docker|kubectl|sudo|import) )"
+    r"(?:[A-Z]++[a-z]*+|[a-z]++)"
+)
+_PLAIN = re.compile(rf"""(?:"?+{_PLAIN_WORD}(?:['-]{_PLAIN_WORD})*+[.,;:!?]?+"?+(?:[ ]|\Z))++""")
+
 # Without a sentence around them they say nothing: U.S., J.R.R.
 _INITIALS_ALONE = regex.compile(r"(?:\p{Lu}\.){2,8}+[.!?…]*+")
 
 # Longer than any word of an alphabet, also with hyphens in it: a key, a hash, a cat on the keyboard.
+_LONGEST_WORD = 60
+_BLANKS = frozenset(" \t")
 _LONG_WORD = regex.compile(
     r"[\p{Latin}\p{Greek}\p{Cyrillic}\p{N}\p{M}_]{61,}+|[\p{Latin}\p{Greek}\p{Cyrillic}\p{N}\p{M}_'’-]{161,}+"
 )
@@ -303,7 +313,7 @@ def _structured(text: str) -> Iterator[tuple[int, int, Kind]]:
     if _INITIALS_ALONE.fullmatch(text):
         yield 0, len(text), "identifier"
         return
-    if not _HINT.search(text):
+    if _PLAIN.fullmatch(text) or not _HINT.search(text):
         return
     for match in _STRUCTURED.finditer(text):
         group = match.lastgroup or ""
@@ -335,6 +345,8 @@ def _without_tail(text: str, start: int, end: int) -> int:
 
 def _unreadable(text: str, spans: list[KeptSpan], is_known: Callable[[str], bool] | None) -> Iterator[KeptSpan]:
     """Between the spans, words that are too long for words, and those with a character that the model does not know."""
+    if is_known is not None and _is_readable(text, is_known):
+        return
     free_from = 0
     for start, end in [*((span.start, span.end) for span in spans), (len(text), len(text))]:
         for word in _WORD_RUN.finditer(text, free_from, start):
@@ -342,6 +354,12 @@ def _unreadable(text: str, spans: list[KeptSpan], is_known: Callable[[str], bool
             if not is_readable or _LONG_WORD.fullmatch(word[0]):
                 yield KeptSpan(word.start(), word.end(), word[0], "unknown")
         free_from = max(free_from, end)
+
+
+def _is_readable(text: str, is_known: Callable[[str], bool]) -> bool:
+    """Whether no word can be unreadable: nearly always, and seen without looking at each."""
+    has_short_words = len(text) <= _LONGEST_WORD or max(map(len, text.split()), default=0) <= _LONGEST_WORD
+    return has_short_words and unicodedata.is_normalized("NFC", text) and all(map(is_known, {*text} - _BLANKS))
 
 
 def _merged(text: str, spans: list[KeptSpan]) -> Iterator[KeptSpan]:

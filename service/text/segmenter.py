@@ -28,6 +28,7 @@ _STAND_IN = "\ue000"
 
 # White space, zero-width and bidi marks, controls: invisible at the edges of a segment, and the caller's.
 _BLANK = r"[\s\ufeff\u200b\u200e\u200f\u061c\u202a-\u202e\u2060\u2066-\u2069\x00-\x1f\x7f-\x9f]"
+_ASCII_BLANKS = "".join(char for char in map(chr, range(128)) if re.match(_BLANK, char))
 _OUTER_BLANK = re.compile(rf"\A{_BLANK}*+|(?<!{_BLANK}){_BLANK}+\Z")
 
 # Bullets, numbers, quote marks and headings, each followed by white space, with the indents around them.
@@ -188,6 +189,9 @@ def _whole(sentences: list[tuple[int, int]], line: str) -> list[tuple[int, int]]
 
 def _inner_span(text: str) -> tuple[int, int] | None:
     """The text without blanks at its ends, or None if nothing is left."""
+    if text.isascii():
+        start, end = len(text) - len(text.lstrip(_ASCII_BLANKS)), len(text.rstrip(_ASCII_BLANKS))
+        return (start, end) if start < end else None
     blanks = [match.span() for match in _OUTER_BLANK.finditer(text)]
     start = blanks[0][1]
     end = blanks[-1][0] if len(blanks) > 1 else len(text)

@@ -9,6 +9,7 @@ text it comes from. Nothing here changes what a text says.
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -44,6 +45,8 @@ _CONTRACTION = regex.compile(
     + r")(?![\p{L}\p{N}'’_@./-]*[\p{L}\p{N}_@])",
     regex.IGNORECASE,
 )
+_ASCII_WORD = re.compile(r"[a-z]+")
+_DIGIT = re.compile(r"\d")
 _IN_BRACKETS = regex.compile(r"(?<![\w)\]])([(\[])(?=\p{L}\p{L}|[aAI]\s)[^()\[\]\n]*?(?<!\s)([)\]])(?![\w(\[])")
 _WITHIN = regex.compile(r"(?<=[(\[])\s+|\s+(?=[)\]])")
 # A sign between words that has a name: which of the words below. Parted from them by spaces or, but for +, not at all.
@@ -135,8 +138,13 @@ def _quotes(text: str) -> Iterator[Change]:
             yield place, place + 1, shown[place]
 
 
+def _may_contract(text: str) -> bool:
+    """Whether one of the contractions may be in a text: of ASCII it is soon said."""
+    return not text.isascii() or not _CONTRACTIONS.keys().isdisjoint(_ASCII_WORD.findall(text.lower()))
+
+
 def _english(text: str) -> Iterator[Change]:
-    for match in _CONTRACTION.finditer(text):
+    for match in _CONTRACTION.finditer(text) if _may_contract(text) else ():
         word = match[0].lower()
         if word in ("wont", "cant") and _AMBIGUOUS.search(text, 0, match.start()):
             continue
@@ -148,6 +156,8 @@ def _english(text: str) -> Iterator[Change]:
             continue  # a message
         place = match.end() - _CONTRACTIONS[word]
         yield place, place, "'"
+    if not _DIGIT.search(text):
+        return
     for match in _DAY.finditer(text):
         yield match.start(1), match.end(2) if match[2] else match.end(1), ""
     for match in _DAY_AFTER.finditer(text):
