@@ -176,6 +176,7 @@ class Tokenizer:
             )
         ]
         self._is_byte = self._processor.is_byte(every_id)
+        self._lengths = [(len(piece), len(piece.lstrip(_SPACE_MARK))) for piece in self._pieces]
         self._surfaces = [self._make_surface(token_id) for token_id in every_id]
         self._space_mark_ids = [self._processor.piece_to_id(_byte_piece(byte)) for byte in _SPACE_MARK.encode()]
         self._check_probes(path)
@@ -242,7 +243,11 @@ class Tokenizer:
         Raises:
             ValueError: If an id is not in the vocabulary.
         """
-        return b"".join(map(self._surface, ids)).decode(errors="replace").removeprefix(" ")
+        ids = tuple(ids)
+        if ids and not 0 <= min(ids) <= max(ids) < len(self._pieces):
+            self._checked(next(token_id for token_id in ids if not 0 <= token_id < len(self._pieces)))
+        surfaces = self._surfaces
+        return b"".join([surfaces[token_id] for token_id in ids]).decode(errors="replace").removeprefix(" ")
 
     def decode_stream(self) -> DecodeStream:
         """A new stream that decodes id by id."""
@@ -263,17 +268,17 @@ class Tokenizer:
         spans: list[tuple[int, int]] = []
         position = -1  # the space in front stands before the text
         bytes_left = 0
+        is_byte, lengths = self._is_byte, self._lengths
         for token_id in ids:
-            if self._is_byte[token_id]:
+            if is_byte[token_id]:
                 bytes_left = bytes_left or _utf8_length(self._surfaces[token_id][0])
                 spans.append((position, position + 1))
                 bytes_left -= 1
                 position += bytes_left == 0
                 continue
-            piece = self._pieces[token_id]
-            word = piece.lstrip(_SPACE_MARK)
-            end = position + len(piece)
-            spans.append((end - len(word) if word else max(position, 0), end))
+            length, word_length = lengths[token_id]
+            end = position + length
+            spans.append((end - word_length if word_length else max(position, 0), end))
             position = end
         return spans
 

@@ -71,6 +71,9 @@ _DEADLINE_GRACE_SECONDS = 1.0
 AUTO = "auto"
 """As a source language: it is to be found out."""
 
+_MAX_FOUND = 256
+"""How many wishes for a model are remembered."""
+
 _MAX_NAMED_TEXTS = 10
 """How many texts of an unknown language a message names."""
 
@@ -409,6 +412,9 @@ class Translator:
         """About, of what was let in and is still being taken apart: the engine does not know of it yet."""
         self._by_target: dict[tuple[str, str], TextTokenizer] = {}
         self._vocabularies: dict[tuple[str, str], Vocabulary] = {}
+        self._models_known: tuple[ModelInfo, ...] = ()
+        self._found: dict[tuple[str | None, str | None, str | None, bool], ModelInfo] = {}
+        """What `find_model` has found among these."""
 
     def find_model(
         self,
@@ -425,7 +431,15 @@ class Translator:
             UnknownLanguagePair: If no model fits, or several do.
             EngineStopping: If no model is loaded yet.
         """
-        return find_model(self._models(), model=model, source=source, target=target, with_routes=with_routes)
+        models, wish = self._models(), (model, source, target, with_routes)
+        if models is not self._models_known:
+            self._models_known, self._found = models, {}
+        if wish not in self._found:
+            found = find_model(models, model=model, source=source, target=target, with_routes=with_routes)
+            if len(self._found) >= _MAX_FOUND:  # clients spell their wishes as they like
+                self._found.clear()
+            self._found[wish] = found
+        return self._found[wish]
 
     def must_detect(
         self, source: str | None, *, model: str | None = None, target: str | None = None, with_routes: bool = False

@@ -44,7 +44,7 @@ class Services:
     gate: Gate
 
 
-def _services(request: Request) -> Services:
+async def _services(request: Request) -> Services:  # what is not a coroutine, FastAPI runs in a thread
     services: Services = request.app.state.services
     return services
 

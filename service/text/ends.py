@@ -82,7 +82,7 @@ def ends(text: str, spans: Sequence[KeptSpan] = ()) -> Ends:
 
 
 def _last_marks(text: str, start: int = 0) -> int:
-    """Where the white space and marks begin, of whatever kind, that a text ends with: what is before is not searched."""
+    """Where the white space and marks begin that a text ends with: what is before is not searched."""
     place = len(text)
     while place > start and (text[place - 1] in _MARKS or text[place - 1].isspace()):
         place -= 1

@@ -132,15 +132,30 @@ def _words(text: str) -> list[str]:
 
 def _repetitions(words: list[str]) -> Iterator[tuple[int, int]]:
     """For each period the most times that a block of so many words comes in a row."""
-    if len(set(words)) == len(words):
+    if len(set(words)) == len(words):  # nearly always
         return
-    for period in range(1, min(_MAX_PERIOD_WORDS, len(words) // 2) + 1):
+    longest_period = min(_MAX_PERIOD_WORDS, len(words) // 2)
+    for period in sorted(_distances(words, longest_period)):
         run = longest = 0
         for index in range(period, len(words)):
             run = run + 1 if words[index] == words[index - period] else 0
             longest = max(longest, run)
         if longest >= period:
             yield period, longest // period + 1
+
+
+def _distances(words: list[str], longest: int) -> set[int]:
+    """How far apart the same words stand, up to so far: no block comes twice in a row with another length."""
+    places: dict[str, list[int]] = {}
+    for place, word in enumerate(words):
+        places.setdefault(word, []).append(place)
+    return {
+        here - there
+        for found in places.values()
+        for number, here in enumerate(found)
+        for there in found[max(0, number - longest) : number]
+        if here - there <= longest
+    }
 
 
 def _longest_repetition(words: list[str]) -> int:

@@ -206,7 +206,7 @@ _HINT = regex.compile(
     regex.VERBOSE,
 )
 
-# Most sentences: ASCII words with a mark behind them, none of which is a hint. Python's own engine is quick to see that.
+# Most sentences: ASCII words with a mark behind them, none of which is a hint; Python's own engine soon sees that.
 _PLAIN_WORD = (
     r"(?![A-Z]\.|(?:git|npm|yarn|pip|conda|apt|brew|gem|cargo|docker|kubectl|sudo|import) )"
     r"(?:[A-Z]++[a-z]*+|[a-z]++)"
