@@ -3,12 +3,14 @@
     python -m loadtests.scenarios                                   # all of them, all systems: see --list
     python -m loadtests.scenarios --scenario chat --scenario cancel --system ours --seconds 5
     python -m loadtests.scenarios --scenario sustained              # requests per second at p99 <= 1 s, nothing else
+    python -m loadtests.scenarios --form opus --scenario sustained  # the same of a model of OPUS-MT's shape
     python -m loadtests.scenarios --output runs/scenarios.json      # for loadtests.report
 
 All but two are an open loop (loadtests/arrivals.py): requests come on a schedule that does not look at the server, and
 times run from when a request was due. The same seed asks the same texts at the same times of every system; systems take
-turns within each scenario. CPU is the processor time of a server's process for each request. The model is the bundled
-one on held-out sentences, greedy; systems as in loadtests/peers/http_load.py. Run it on an idle machine.
+turns within each scenario. CPU is the processor time of a server's process for each request. Systems and forms
+are those of loadtests/peers/http_load.py: the bundled model on held-out sentences, or a random one of OPUS-MT's shape,
+each of whose targets is as long as its source; all search greedily. Run it on an idle machine.
 
 - `sustained`: the rate of the mix is doubled until the 99th percentile is over a second, or a request fails, then
   halved in between three times: the highest rate that passed, within some 9 %. A step asks at least 40 requests and at
@@ -31,7 +33,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -41,8 +43,10 @@ from loadtests.machine import machine, versions
 from loadtests.peers import libretranslate
 from loadtests.peers.http_load import (
     LIBRETRANSLATE,
+    Form,
     System,
     bundled_form,
+    opus_form,
     start,
     system_names,
 )
@@ -63,13 +67,33 @@ class Ask:
 
     Attributes:
         text: A text, or some.
+        num_tokens: How many to write, of a form with fixed lengths.
         upload_seconds: Its body takes so long to be sent; its time runs from then on.
         cancel_seconds: The client leaves so long after it was due; such requests are not counted.
     """
 
     text: str | list[str]
+    num_tokens: int | None = None
     upload_seconds: float = 0.0
     cancel_seconds: float | None = None
+
+
+class Source:
+    """Draws texts for a form; the same seed draws the same."""
+
+    def __init__(self, form: Form, seed: int) -> None:
+        """Take the form's texts."""
+        self._texts, self._has_fixed_lengths = form.texts(seed), form.fixed_lengths
+
+    def sentence(self, num_tokens: int) -> Ask:
+        """One sentence of so many tokens."""
+        return Ask(self._texts.sentence(num_tokens), num_tokens if self._has_fixed_lengths else None)
+
+    def sentences(self, num_tokens: int) -> Ask:
+        """Natural sentences of so many tokens together; where lengths are fixed there are none, and it is one."""
+        if self._has_fixed_lengths:
+            return self.sentence(num_tokens)
+        return Ask(self._texts.sentences(num_tokens))
 
 
 @dataclass(frozen=True)
@@ -81,23 +105,25 @@ class Scenario:
         rate: Requests a second.
         make: Draws one request.
         times: Rate, number and seed -> when each request is due.
+        needs_held_out: Whether it draws held-out sentences, which only the bundled form reads.
     """
 
     what: str
     rate: float
-    make: Callable[[Texts, random.Random], Ask]
+    make: Callable[[Source, random.Random], Ask]
     times: Callable[[float, int, int], list[float]] = poisson_times
+    needs_held_out: bool = False
 
 
-def _chat(texts: Texts, generator: random.Random) -> Ask:
-    return Ask(texts.sentence(generator.randint(4, 16)))
+def _chat(source: Source, generator: random.Random) -> Ask:
+    return source.sentence(generator.randint(4, 16))
 
 
-def _mix(texts: Texts, generator: random.Random) -> Ask:
-    return Ask(texts.sentences(round(math.exp(generator.uniform(math.log(4), math.log(400))))))
+def _mix(source: Source, generator: random.Random) -> Ask:
+    return source.sentences(round(math.exp(generator.uniform(math.log(4), math.log(400)))))
 
 
-def _document(_texts: Texts, generator: random.Random) -> Ask:
+def _document(_source: Source, generator: random.Random) -> Ask:
     lines, words, sentences = [], 0, held_out_sentences()
     while words < 2_000:
         lines.append(generator.choice(sentences))
@@ -105,18 +131,18 @@ def _document(_texts: Texts, generator: random.Random) -> Ask:
     return Ask("\n\n".join(" ".join(lines[first : first + 6]) for first in range(0, len(lines), 6)))
 
 
-def _array(_texts: Texts, generator: random.Random) -> Ask:
+def _array(_source: Source, generator: random.Random) -> Ask:
     return Ask(generator.sample(held_out_sentences(), _ARRAY))
 
 
-def _slow(texts: Texts, generator: random.Random) -> Ask:
-    ask = _chat(texts, generator)
-    return Ask(ask.text, upload_seconds=1.5) if generator.random() < 0.3 else ask
+def _slow(source: Source, generator: random.Random) -> Ask:
+    ask = _chat(source, generator)
+    return replace(ask, upload_seconds=1.5) if generator.random() < 0.3 else ask
 
 
-def _cancelled(texts: Texts, generator: random.Random) -> Ask:
-    ask = _mix(texts, generator)
-    return Ask(ask.text, cancel_seconds=generator.uniform(0.01, 0.15)) if generator.random() < 0.3 else ask
+def _cancelled(source: Source, generator: random.Random) -> Ask:
+    ask = _mix(source, generator)
+    return replace(ask, cancel_seconds=generator.uniform(0.01, 0.15)) if generator.random() < 0.3 else ask
 
 
 def _bursts(_rate: float, count: int, _seed: int) -> list[float]:
@@ -125,17 +151,23 @@ def _bursts(_rate: float, count: int, _seed: int) -> list[float]:
 
 SCENARIOS = {
     "chat": Scenario("short requests, 4-16 tokens", 20.0, _chat),
-    "documents": Scenario("texts of 2,000 words", 0.2, _document),
-    "arrays": Scenario("arrays of 100 sentences", 0.3, _array),
+    "documents": Scenario("texts of 2,000 words", 0.2, _document, needs_held_out=True),
+    "arrays": Scenario("arrays of 100 sentences", 0.3, _array, needs_held_out=True),
     "mix": Scenario("4-400 tokens, as many below 40 as above", 6.0, _mix),
     "bursts": Scenario(f"{_BURST} of the mix at once, every 3 s", _BURST / _BURST_SECONDS, _mix, _bursts),
     "slow-clients": Scenario("short requests; 30 % take 1.5 s to send theirs", 20.0, _slow),
     "cancel": Scenario("the mix; 30 % leave after 10-150 ms; times of the others", 8.0, _cancelled),
 }  # fmt: skip
+FORMS = {"bundled": bundled_form, "opus": opus_form}
 SPECIAL = {
     "sustained": "the highest rate of the mix at p99 <= 1 s",
     "attention": "throughput with attention for 5 % of requests, ours only",
 }
+
+
+def needs_bundled(name: str) -> bool:
+    """Whether a scenario is one for the bundled form alone."""
+    return name == "attention" or (name in SCENARIOS and SCENARIOS[name].needs_held_out)
 
 
 async def run(system: System, asks: Sequence[Ask], times: Sequence[float]) -> tuple[list[Seen], float]:
@@ -144,22 +176,22 @@ async def run(system: System, asks: Sequence[Ask], times: Sequence[float]) -> tu
     async def send(index: int) -> tuple[bool, Any]:
         ask = asks[index]
         if ask.cancel_seconds is None:
-            return await system.ask(ask.text, upload_seconds=ask.upload_seconds), None
+            return await system.ask(ask.text, ask.num_tokens, upload_seconds=ask.upload_seconds), None
         with suppress(TimeoutError):
             async with asyncio.timeout(ask.cancel_seconds):
-                await system.ask(ask.text)
+                await system.ask(ask.text, ask.num_tokens)
         return True, "left"
 
     return await open_loop(times, send)
 
 
 async def measure_scenario(
-    scenario: Scenario, systems: Sequence[System], texts: Texts, seconds: float, seed: int
+    scenario: Scenario, systems: Sequence[System], source: Source, seconds: float, seed: int
 ) -> dict[str, Any]:
     """All systems, one after the other."""
     generator = random.Random(seed)
     count = max(2, round(scenario.rate * seconds))
-    asks = [scenario.make(texts, generator) for _ in range(count)]
+    asks = [scenario.make(source, generator) for _ in range(count)]
     times = scenario.times(scenario.rate, count, seed)
     found: dict[str, Any] = {}
     for system in systems:
@@ -181,14 +213,14 @@ async def measure_scenario(
     return {"what": scenario.what, "rate": scenario.rate, "systems": found}
 
 
-async def sustained_rate(system: System, texts: Texts, seconds: float, seed: int) -> dict[str, Any]:
+async def sustained_rate(system: System, source: Source, seconds: float, seed: int) -> dict[str, Any]:
     """The highest rate of the mix at which p99 is at most a second, and the steps that were tried."""
     steps: list[dict[str, Any]] = []
 
     async def passes(rate: float) -> bool:
         count = max(_MIN_REQUESTS, round(seconds * rate))
         generator = random.Random(seed)
-        asks = [_mix(texts, generator) for _ in range(count)]
+        asks = [_mix(source, generator) for _ in range(count)]
         errors = len(system.errors)
         seen, span = await run(system, asks, poisson_times(rate, count, seed))
         del system.errors[errors:]  # a refusal is an answer to too much
@@ -254,23 +286,25 @@ async def measure_attention(system: System, texts: Texts, seed: int) -> dict[str
 
 async def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     """Everything that was asked for."""
-    form = bundled_form(arguments.folder)
-    texts = form.texts(arguments.seed)
+    form = FORMS[arguments.form](arguments.folder)
+    source = Source(form, arguments.seed)
     systems: list[System] = []
     result: dict[str, Any] = {
         "what": "scenarios", "date": time.strftime("%Y-%m-%d"), "machine": machine(), "versions": versions(),
-        "seed": arguments.seed, "seconds": arguments.seconds, "model": form.checkpoint.name, "scenarios": {},
+        "seed": arguments.seed, "seconds": arguments.seconds, "form": form.name, "model": form.checkpoint.name,
+        "scenarios": {},
     }  # fmt: skip
     try:
         for name in arguments.system:
             systems.append(start(name, form, arguments.threads))
             await systems[-1].server.wait_until_ready()
             for length in (8, 40, 8):
-                await systems[-1].ask(texts.sentences(length))
+                ask = source.sentences(length)
+                await systems[-1].ask(ask.text, ask.num_tokens)
             _tell(f"{name} is ready")
         for name, scenario in SCENARIOS.items():
             if name in arguments.scenario:
-                found = await measure_scenario(scenario, systems, texts, arguments.seconds, arguments.seed)
+                found = await measure_scenario(scenario, systems, source, arguments.seconds, arguments.seed)
                 result["scenarios"][name] = found
                 _show(name, found)
         if "arrays" in arguments.scenario:
@@ -282,7 +316,7 @@ async def measure(arguments: argparse.Namespace) -> dict[str, Any]:
                 )
         if "attention" in arguments.scenario:
             for system in (one for one in systems if one.is_ours):
-                result["attention"] = await measure_attention(system, texts, arguments.seed)
+                result["attention"] = await measure_attention(system, form.texts(arguments.seed), arguments.seed)
                 sys.stdout.write(
                     f"attention for {100 * _ATTENTION_SHARE:.0f} % of requests: "
                     f"{100 * result['attention']['throughput_ratio']:.1f} % of the throughput without\n"
@@ -290,7 +324,7 @@ async def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         if "sustained" in arguments.scenario:
             result["sustained"] = {}
             for system in systems:
-                found = await sustained_rate(system, texts, arguments.seconds, arguments.seed)
+                found = await sustained_rate(system, source, arguments.seconds, arguments.seed)
                 result["sustained"][system.name] = found
                 sys.stdout.write(f"{system.name}: {found['requests_per_second']:.1f} requests/s at p99 <= 1 s\n")
                 sys.stdout.flush()
@@ -326,6 +360,7 @@ def main() -> None:
     names = [*SCENARIOS, *SPECIAL]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--list", action="store_true", help="tell the scenarios, and end")
+    parser.add_argument("--form", choices=FORMS, default="bundled")
     parser.add_argument("--scenario", action="append", choices=names, help="default: all")
     parser.add_argument("--system", action="append", choices=known, help="default: all that are set up")
     parser.add_argument("--seconds", type=float, default=10.0, help="of arrivals in each scenario")
@@ -339,11 +374,19 @@ def main() -> None:
         sys.stdout.writelines(f"{name:14}{what}\n" for name, what in described.items())
         return
     end_in_order()
-    arguments.scenario = arguments.scenario or names
+    is_bundled = arguments.form == "bundled"
+    possible = [name for name in names if is_bundled or not needs_bundled(name)]
+    if not set(arguments.scenario or ()) <= set(possible):
+        parser.error(f"--form {arguments.form} has only the scenarios {', '.join(possible)}")
+    if not is_bundled:
+        known.remove(LIBRETRANSLATE)
+        if LIBRETRANSLATE in (arguments.system or ()):
+            parser.error(f"{LIBRETRANSLATE} has only --form bundled")
+    arguments.scenario = arguments.scenario or possible
     if arguments.system is None:
         is_there = libretranslate.is_set_up(arguments.folder / LIBRETRANSLATE)
         arguments.system = [name for name in known if name != LIBRETRANSLATE or is_there]
-        if not is_there:
+        if is_bundled and not is_there:
             _tell("without libretranslate, which python -m loadtests.peers.libretranslate sets up")
     arguments.folder.mkdir(parents=True, exist_ok=True)
     try:

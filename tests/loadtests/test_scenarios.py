@@ -5,7 +5,8 @@ import pytest
 
 from loadtests import scenarios
 from loadtests.arrivals import poisson_times
-from loadtests.scenarios import SCENARIOS, Ask, measure_scenario, run, sustained_rate
+from loadtests.peers.http_load import Form
+from loadtests.scenarios import SCENARIOS, Ask, Source, measure_scenario, run, sustained_rate
 from loadtests.texts import Texts
 from model.description import describe, open_tokenizer
 from service.settings import BUNDLED_MODELS
@@ -15,6 +16,11 @@ from service.settings import BUNDLED_MODELS
 def texts():
     folder = BUNDLED_MODELS / "en-fr"
     return Texts(open_tokenizer(folder, describe(folder)), "en")
+
+
+def make_source(seed=1, *, fixed_lengths=False):
+    folder = BUNDLED_MODELS / "en-fr"
+    return Source(Form("bundled", folder, folder, folder, fixed_lengths, max_segment_tokens=128), seed)
 
 
 class FakeSystem:
@@ -40,9 +46,7 @@ class FakeSystem:
 @pytest.mark.parametrize("name", list(SCENARIOS))
 def test_a_scenario_asks_what_it_says_and_the_same_again(name, texts):
     generators = random.Random(3), random.Random(3)
-    folder = BUNDLED_MODELS / "en-fr"
-    same = Texts(open_tokenizer(folder, describe(folder)), "en", seed=5)
-    again = Texts(open_tokenizer(folder, describe(folder)), "en", seed=5)
+    same, again = make_source(5), make_source(5)
     asks = [SCENARIOS[name].make(same, generators[0]) for _ in range(12)]
     assert asks == [SCENARIOS[name].make(again, generators[1]) for _ in range(12)]
     times = SCENARIOS[name].times(SCENARIOS[name].rate, 12, 1)
@@ -59,6 +63,13 @@ def test_a_scenario_asks_what_it_says_and_the_same_again(name, texts):
     assert any(ask.cancel_seconds for ask in asks) == (name == "cancel")
 
 
+def test_where_lengths_are_fixed_every_text_is_one_sentence_and_says_how_many_tokens_to_write(texts):
+    for ask in (make_source(fixed_lengths=True).sentence(12), make_source(fixed_lengths=True).sentences(60)):
+        assert ask.num_tokens == texts.count(ask.text)
+        assert "." not in ask.text
+    assert make_source().sentences(60).num_tokens is None
+
+
 def test_clients_that_leave_are_not_counted_and_their_requests_end():
     system = FakeSystem(capacity=10)
 
@@ -70,25 +81,25 @@ def test_clients_that_leave_are_not_counted_and_their_requests_end():
     assert system.finished == 1
 
 
-def test_a_slow_upload_is_not_the_servers_time(texts):
-    found = asyncio.run(measure_scenario(SCENARIOS["slow-clients"], [FakeSystem(1e5)], texts, 0.5, 1))
+def test_a_slow_upload_is_not_the_servers_time():
+    found = asyncio.run(measure_scenario(SCENARIOS["slow-clients"], [FakeSystem(1e5)], make_source(), 0.5, 1))
     ours = found["systems"]["ours"]
     assert ours["requests"] == 10 and max(ours["seconds"]) < 0.5
     assert ours["span_seconds"] > 1.5
     assert ours["cpu_seconds_per_request"] == 0.5
 
 
-def test_the_rate_that_a_system_sustains_is_found(texts, monkeypatch):
+def test_the_rate_that_a_system_sustains_is_found(monkeypatch):
     monkeypatch.setattr(scenarios, "_START_RATE", 20.0)
     monkeypatch.setattr(scenarios, "_MIN_REQUESTS", 20)
     monkeypatch.setattr(scenarios, "_BOUND_SECONDS", 0.3)
     monkeypatch.setattr(scenarios, "_PAUSE_SECONDS", 0.0)
-    found = asyncio.run(sustained_rate(FakeSystem(capacity=60), texts, 0.5, 1))
+    found = asyncio.run(sustained_rate(FakeSystem(capacity=60), make_source(), 0.5, 1))
     assert 20 <= found["requests_per_second"] <= 200  # of 20 a third of a second later than the last may pass
     passed = [step["rate"] for step in found["steps"] if step["passes"]]
     assert found["requests_per_second"] == max(passed)
     assert any(step["rate"] < 1.1 * max(passed) for step in found["steps"] if not step["passes"])
-    assert asyncio.run(sustained_rate(FakeSystem(capacity=4), texts, 0.1, 1))["requests_per_second"] == 0.0
+    assert asyncio.run(sustained_rate(FakeSystem(capacity=4), make_source(), 0.1, 1))["requests_per_second"] == 0.0
 
 
 def test_arrivals_of_a_scenario_do_not_look_at_the_server():
