@@ -27,7 +27,8 @@ _CUE_END = re.compile(r"(?:\r\n?+|\n)[^\S\r\n]*(?:\r\n?+|\n|\Z)|\Z")
 _LINE_BREAK = re.compile(r"\r\n?+|\n")
 _SPEAKER = re.compile(r"\s*(?:<[^>]{1,40}>\s*)?(?:[-–—]|[A-Z][A-Z .]{1,30}:)")
 _TAG = re.compile(r"</?[A-Za-z][^<>]{0,80}>|\{\\[^{}]{1,80}\}")
-_WORD = re.compile(r"(?:<[^<>]*>|[^\s<]|<)+")
+# With the marks that French sets apart: none of them begins a line.
+_WORD = re.compile(r"(?:<[^<>]*>|[^\s<]|<)+(?:[ \u00a0\u202f][!?:;»%]+(?![^\s<]))*")
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,6 +72,8 @@ def test_cues_without_a_blank_line_between_them_are_told_apart():
         ("un", "un"),
         ("un deux", "un\ndeux"),
         ("a b c d e f", "a b c\nd e f"),
+        ("viens ici ! oh", "viens\nici ! oh"),
+        ("« oui » ; <i>non</i> !", "« oui » ;\n<i>non</i> !"),
         ("anticonstitutionnellement a b", "anticonstitutionnellement\na b"),
         ('dit <font color="red">un deux</font> trois', 'dit <font color="red">un\ndeux</font> trois'),
     ],
