@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from service.text.markup_tokens import Kind, MarkupError, Token, html_tokens, shown_raw, xml_tokens
+from service.text.scripts import Scripts, find_scripts
 from service.text.segmenter import has_letter
 from service.text.tags import SPACE, Element, Placement, Point
 
@@ -375,6 +376,10 @@ def read_xml(document: str, rules: Rules | None = None) -> Markup:
 
 def _read(document: str, tokens: list[Token], rules: Rules) -> Markup:
     partners = _partners(tokens)
+    scripts = Scripts(tokens, {}, {}) if rules.is_xml else find_scripts(tokens, partners)
+    if scripts.tokens is not tokens:
+        tokens = scripts.tokens
+        partners = _partners(tokens)
     inline = _inline_in_xml(tokens) if rules.is_xml and rules.finds_structure else None
     markup = Markup(document, [], tokens, partners, _rules=rules)
     translated = [True]
@@ -394,6 +399,13 @@ def _read(document: str, tokens: list[Token], rules: Rules) -> Markup:
     while index < len(tokens):
         token = tokens[index]
         ends = index + 1
+        formula, note = scripts.formulas.get(index), scripts.notes.get(index)
+        if translated[-1] and (formula or note):
+            whole = formula or note or ends
+            (kept if formula else opaque)[index] = whole
+            run += range(index, whole)
+            index = whole
+            continue
         if token.kind in (Kind.OPEN, Kind.VOID):
             is_translated = _is_translated(token, translated[-1], rules)
             whole = partners.get(index, index) + 1
