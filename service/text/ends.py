@@ -28,6 +28,7 @@ _LAST_MARK = regex.compile(rf"([ \u00a0\u202f]*+)([.!?…:;,‽—–]*)({_CLOSE
 _MARKS = frozenset(".!?…:;,‽—–-\"'“”’»)]")
 """All that the two may match, but for white space."""
 _UNSURE = regex.compile(r"[\s.!?…:;,‽—–\"'“”’»)\]]++\Z")
+_MARKS_OF_SENTENCES = frozenset(".!?…:;,‽—–-") | {""}
 _SENTENCE_MARK = regex.compile(r"[.!?…‽]+")
 # A full stop that is a part of its word: a.m., U.S., etc., J.
 _ABBREVIATION = regex.compile(
@@ -173,7 +174,8 @@ def _with_ending(text: str, found: Ends, pieces: list[Piece], language: str) -> 
     if not found.marks:
         # A mark of the model's own, where the source is no sentence; not what an abbreviation ends in.
         source_end = text.rstrip("\"'“”’»)] \t")
-        if not _SENTENCE_MARK.fullmatch(written) or not source_end[-1:].isalnum() or _is_abbreviated(last.text, match):
+        ends_in_mark = source_end[-1:] in _MARKS_OF_SENTENCES
+        if not _SENTENCE_MARK.fullmatch(written) or ends_in_mark or _is_abbreviated(last.text, match):
             return pieces
     elif found.marks == "." and (_ABBREVIATION.search(text[: found.end]) or _is_abbreviated(last.text, match)):
         return pieces

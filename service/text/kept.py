@@ -138,7 +138,7 @@ _STRUCTURED = regex.compile(
     | (?P<at> (?<![\w@.])\w[\w.+-]{{0,40}}@\w[\w-]*+(?![\w@]) )
     | (?P<clock> (?<![\w.,:/-]){_CLOCK} )
     | (?P<counted> (?<![\w.]){_COUNTED} )
-    | (?P<initials> (?<![\w.])\p{{Lu}}\.(?:[ ]\p{{Lu}}\.)++
+    | (?P<initials> (?<![\w.])\p{{Lu}}\.(?:[ ]\p{{Lu}}\.)++ | (?<![\w.])(?:\p{{Lu}}\.){{3}}(?=[ ]\p{{Lu}}\p{{Ll}})
         | (?<![\w.])(?:e\.[ ]?g|i\.[ ]?e|Ph\.[ ]?D|[BM]\.(?:Sc|Ed)|[BM]\.B\.A)\.(?!\w) )
     | (?P<command> (?<![\w.-]){_COMMAND} )
     | (?P<formula> (?<![\w.,/'’-]){_FORMULA}(?![\w(]) )
@@ -213,8 +213,8 @@ _PLAIN_WORD = (
 )
 _PLAIN = re.compile(rf"""(?:"?+{_PLAIN_WORD}(?:['-]{_PLAIN_WORD})*+[.,;:!?]?+"?+(?:[ ]|\Z))++""")
 
-# Without a sentence around them they say nothing: U.S., J.R.R.
-_INITIALS_ALONE = regex.compile(r"(?:\p{Lu}\.){2,8}+[.!?…]*+")
+# Without a sentence around them they say nothing: U.S., J.R.R., a letter that is no word.
+_INITIALS_ALONE = regex.compile(r"(?:\p{Lu}\.){2,8}+[.!?…]*+|[B-HJ-NP-XZ]")
 
 # Longer than any word of an alphabet, also with hyphens in it: a key, a hash, a cat on the keyboard.
 _LONGEST_WORD = 60

@@ -14,6 +14,7 @@ from __future__ import annotations
 import html
 import re
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -85,6 +86,7 @@ class Unit:
         tokens: The tokens it is made of; one for an attribute's value.
         first: Place of the first of them among the document's tokens.
         references: How characters were written in it that could not stand for themselves.
+        spellings: For each place of the text that was written as a reference, that one.
         place: What it is.
         kept_tokens: `[first, last)` of the document's tokens that each kept span is.
         opaque: For the first token of each element that is no text at all (a script, an icon), one past its last.
@@ -102,6 +104,7 @@ class Unit:
     kept_tokens: tuple[tuple[int, int], ...] = ()
     opaque: Mapping[int, int] = field(default_factory=dict)
     quote: str = ""
+    spellings: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def is_translatable(self) -> bool:
@@ -250,7 +253,8 @@ class Markup:
             whole = "".join([*out, unit.text[done:]])
             if unit.place == "cdata":
                 return "<![CDATA[" + whole.replace("]]>", "]]]]><![CDATA[>") + "]]>"
-            return unit.quote + escape(whole) + unit.quote
+            everything = Segment(0, len(unit.text), (), (), (), 0, 0)
+            return unit.quote + "".join(_written(unit, everything, [whole], escape)) + unit.quote
         out = []
         token, place = unit.first, unit.starts[0] if unit.starts else 0
         place = unit.tokens[0].start
@@ -258,7 +262,7 @@ class Markup:
             if placement is None:
                 continue
             out.append(self._raw(token, segment.first, place, unit.starts[segment.start], rendered))
-            out.append(self._with_tags(text, placement, escape, rendered))
+            out.append(self._with_tags(unit, segment, text, placement, escape, rendered))
             token, place = segment.last, unit.ends[segment.end - 1]
             if token > 0 and self._tokens[token - 1].is_text and place < self._tokens[token - 1].end:
                 token -= 1
@@ -283,17 +287,22 @@ class Markup:
 
     def _with_tags(
         self,
+        unit: Unit,
+        segment: Segment,
         text: str,
         placement: Placement,
         escape: Callable[[str], str],
         rendered: Mapping[int, str],
     ) -> str:
-        out, done = [], 0
-        for place, tokens, end in placement.insertions:
-            out.append(escape(text[done:place]))
-            out += [" " if index == SPACE else self.written(index, rendered) for index in tokens]
-            done = end
-        return "".join([*out, escape(text[done:])])
+        tags = [
+            "".join(" " if index == SPACE else self.written(index, rendered) for index in tokens)
+            for _, tokens, _ in placement.insertions
+        ]
+        starts = [0, *(end for _, _, end in placement.insertions)]
+        ends = [*(place for place, _, _ in placement.insertions), len(text)]
+        between = [text[start:end] for start, end in zip(starts, ends, strict=True)]
+        first, *others = _written(unit, segment, between, escape)
+        return first + "".join(tag + part for tag, part in zip(tags, others, strict=True))
 
     def _token_at(self, unit: Unit, place: int) -> int:
         """Which token a character of a unit's text comes from."""
@@ -524,6 +533,7 @@ def _run_unit(
     spans: list[tuple[int, int]] = []
     kept_tokens: list[tuple[int, int]] = []
     references: dict[str, str] = {}
+    spellings: dict[int, str] = {}
     raw_chars: set[str] = set()
 
     def add(text: str, start: int, end: int, each: bool) -> None:
@@ -556,6 +566,8 @@ def _run_unit(
             add(token.text, token.start, token.end, each=True)
             raw_chars.update(token.text)
         elif token.kind is Kind.REFERENCE:
+            if len(token.text) == 1:
+                spellings[len(chars)] = token.raw
             if token.text[:1] in _WHITE_SPACE:  # written on purpose
                 chars.append(" ")
                 starts.append(token.start)
@@ -576,6 +588,7 @@ def _run_unit(
         _ways_to_write(references, raw_chars),
         kept_tokens=tuple(kept_tokens),
         opaque=opaque,
+        spellings=spellings,
     )
 
 
@@ -612,6 +625,7 @@ def _add_attributes(markup: Markup, index: int) -> None:
         if unit.is_translatable:
             unit.quote = quote
             unit.references = _attribute_references(value)
+            unit.spellings = _attribute_spellings(value[1:-1] if value[0] in "\"'" else value, text)
             markup._attributes.setdefault(index, []).append((len(markup.units), *match.span(2)))
             markup.units.append(unit)
 
@@ -621,6 +635,43 @@ def _attribute_references(value: str) -> dict[str, str]:
     rest = _REFERENCE.sub("", value)
     found = ((html.unescape(match[0]), match[0]) for match in _REFERENCE.finditer(value))
     return {char: raw for char, raw in reversed([*found]) if len(char) == 1 and char not in rest}
+
+
+def _attribute_spellings(value: str, text: str) -> dict[int, str]:
+    """The references of an attribute's value, by their places in its text."""
+    spellings: dict[int, str] = {}
+    shown, done = "", 0
+    for match in _REFERENCE.finditer(value):
+        shown += html.unescape(value[done : match.start()])
+        char = html.unescape(match[0])
+        if len(char) == 1:
+            spellings[len(shown)] = match[0]
+        shown += char
+        done = match.end()
+    return spellings if shown + html.unescape(value[done:]) == text else {}
+
+
+def _written(unit: Unit, segment: Segment, texts: Sequence[str], escape: Callable[[str], str]) -> list[str]:
+    """Stretches of a translation as they stand in the document.
+
+    A character that is in it as often as in its source is written each time as it was there.
+    """
+    kept = {place for start, end in segment.kept for place in range(segment.start + start, segment.start + end)}
+    free = [place for place in range(segment.start, segment.end) if place not in kept]
+    ways: dict[str, deque[str]] = {}
+    for char in {unit.text[place] for place in free if place in unit.spellings}:
+        # A bare & begins what is no reference, and stays so.
+        found = deque(
+            unit.spellings.get(place, "" if char in "&<" else char) for place in free if unit.text[place] == char
+        )
+        if all(found) and len(found) == sum(text.count(char) for text in texts):
+            ways[char] = found
+    if not ways:
+        return [escape(text) for text in texts]
+    parts = re.compile("([" + re.escape("".join(ways)) + "])")
+    return [
+        "".join(ways[part].popleft() if part in ways else escape(part) for part in parts.split(text)) for text in texts
+    ]
 
 
 def _escape(unit: Unit, rules: Rules) -> Callable[[str], str]:

@@ -57,8 +57,8 @@ def doubled(text: str) -> str:
 
 
 def misplaced(source: str, target: str) -> bool:
-    """Whether quotation marks or brackets of a translation hold nothing, or everything, unlike those of its source."""
-    if _num_empty(target) > _num_empty(source):
+    """Whether quotation marks or brackets hold nothing, or everything, or do not end, unlike those of the source."""
+    if _num_empty(target) > _num_empty(source) or _num_double(target) % 2 > _num_double(source) % 2:
         return True
     ours, theirs = pairs(target), pairs(source)
     return bool(theirs) and len(ours) == len(theirs) and _says_more(source, theirs) and not _says_more(target, ours)
@@ -67,6 +67,10 @@ def misplaced(source: str, target: str) -> bool:
 def _num_empty(text: str) -> int:
     empty = sum(not _WORD.search(text, left + 1, right) for left, right in pairs(text))
     return empty + sum(1 for _ in _BRACKETS.finditer(text))
+
+
+def _num_double(text: str) -> int:
+    return sum(1 for _ in _DOUBLE.finditer(text))
 
 
 def _says_more(text: str, quoted: Sequence[Pair]) -> bool:

@@ -54,6 +54,8 @@ def test_the_model_is_shown_one_mark(source, shown):
         ("… and then", ".. et puis", "… et puis"),
         ("— Hello.", "Bonjour.", "— Bonjour."),
         ("In the U.S.?", "Aux États-Unis ?", "Aux États-Unis ?"),
+        ("The {x}", "{x}.", "{x}"),
+        ("It is 50%", "C'est 50%.", "C'est 50%"),
         ("In the U.S.?", "Aux É.-U.?", "Aux É.-U. ?"),
         ("In the U.S.!", "Aux É.-U.", "Aux É.-U. !"),
         ("The U.S....", "Les É.-U.", "Les É.-U...."),

@@ -58,6 +58,7 @@ def test_what_the_source_repeats_may_be_repeated(source, target):
         ('"Wait..." she said', "« Nous l'avons dit »", ("quotes",)),
         ('he said "wait"', "« Attends », dit-il", ()),
         ('"Wait."', "« Attends. »", ()),
+        ('"What?" asked Tom.', "« Qu'est-ce qui a demandé Tom.", ("quotes", "marks")),
     ],
 )
 def test_lengths_and_copies(source, target, expected):

@@ -238,3 +238,26 @@ def test_what_is_kept_alone_is_not_translated_and_no_text():
     markup = read_html("<p><code>one two</code> 3</p><p>four <kbd>five</kbd></p>")
     assert [unit.is_translatable for unit in markup.units] == [False, True]
     assert markup.text == "four five"
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        "<p>5&nbsp;m, 6&#160;m and 7&#xA0;m</p>",
+        "<p>Fish &amp; chips &#38; tea</p>",
+        "<p>&eacute;t\u00e9</p>",
+        "<p>&ldquo;a&rdquo; “b”</p>",
+        "<p>a &amp; b &unknown; c</p>",
+        "<p>a&nbsp;<b>b</b>&#160;c\u00a0d</p>",
+        "<img alt='5&nbsp;m or 6&#xA0;m'>",
+        "<p>a &lt; b &#60; c</p>",
+        "<p>x&nbsp;&nbsp;y</p>",
+    ],
+)
+def test_each_reference_is_written_as_it_was(document):
+    assert translate(document, change=same_place) == document
+
+
+def test_references_of_another_number_are_written_as_the_first():
+    changed = translate("<p>5&nbsp;m, 6&#160;m</p>", change=lambda text, kept: ("x\u00a0y", [], {}))
+    assert changed == "<p>x&nbsp;y</p>"
