@@ -258,7 +258,7 @@ def make_form(
     usable = [char for char in placeholders if char not in visible]
     if len(usable) < len(hidden):
         return None
-    if not (is_capitals or hidden or changes):  # nearly always
+    if not (is_capitals or hidden or changes or spoken):  # nearly always
         size = len(original)
         return Form(original, original, tuple(spans), (), range(size), range(1, size + 1))
     text: list[str] = []
