@@ -6,6 +6,7 @@ A checkpoint is a folder:
     model.safetensors   the weights, each stored once, in any float format
     tokenizer.model     or whatever names config.json gives; the tokenizer of an imported model has several files
     MODEL_CARD.md       for people; optional
+    lexicon.txt.gz      words that the training data copies or translates (``model.lexicon``); optional
 
 The weights are read by ``model.checkpoint``.
 """

@@ -11,7 +11,7 @@ import importlib.metadata
 import logging
 import math
 import platform
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +23,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
 from model.description import WEIGHTS_FILE, CheckpointError, Description, describe, open_tokenizer
+from model.lexicon import Lexicon, open_lexicon
 from model.tokenizer import TextTokenizer
 from service import heap
 from service.api import inspect, operations, pages, translate
@@ -76,6 +77,7 @@ class ModelFolder:
     folder: Path
     description: Description
     tokenizer: TextTokenizer
+    lexicon: Lexicon | None = None
 
     @property
     def weights_bytes(self) -> int:
@@ -114,9 +116,11 @@ def create_app(
         return engine is not None and engine.stats().running_sequences > 0
 
     inspection = Inspection(settings.max_waiting_inspections, is_decoding)
+    lexicons: dict[str, Lexicon] = {}
     if engine is None:
         models = open_models(settings)
         tokenizers = {model.description.name: model.tokenizer for model in models}
+        lexicons = _lexicons(models)
         engine = _make_engine(settings, models, inspection, metrics.count_step)
         if settings.self_check:
             engine = CheckedEngine(engine, _translator(engine, tokenizers, settings))
@@ -130,7 +134,9 @@ def create_app(
     if tracing is not None:
         engine = tracing.follow(engine)
     metrics.watch(engine)
-    translator = _translator(engine, tokenizers or {}, settings, metrics.count_outcomes, settings.max_wait_seconds)
+    translator = _translator(
+        engine, tokenizers or {}, settings, metrics.count_outcomes, settings.max_wait_seconds, lexicons
+    )
     has_replayer = own_engine or replayer is not None
     documents = MarkupTranslator(translator, inspection if has_replayer else None)
     inspector = Inspector(
@@ -215,7 +221,8 @@ async def local_translation(settings: Settings) -> AsyncIterator[tuple[Translato
     # Who has the engine for himself waits as long as it takes.
     patient = settings.model_copy(update={"max_wait_seconds": math.inf})
     engine = _make_engine(patient, models, inspection, lambda _: None)
-    translator = _translator(engine, {model.description.name: model.tokenizer for model in models}, settings)
+    tokenizers = {model.description.name: model.tokenizer for model in models}
+    translator = _translator(engine, tokenizers, settings, lexicons=_lexicons(models))
     await engine.start()
     try:
         yield translator, MarkupTranslator(translator, inspection)
@@ -234,7 +241,8 @@ def open_models(settings: Settings) -> list[ModelFolder]:
     for folder in settings.model_folders():
         try:
             description = describe(folder)
-            models.append(ModelFolder(folder, description, open_tokenizer(folder, description)))
+            tokenizer = open_tokenizer(folder, description)
+            models.append(ModelFolder(folder, description, tokenizer, open_lexicon(folder)))
         except CheckpointError as error:
             faults.append(f"models: {error}")
     names = [model.description.name for model in models]
@@ -330,6 +338,7 @@ def _translator(
     settings: Settings,
     on_outcomes: Callable[[str, Sequence[SegmentOutcome]], None] | None = None,
     max_wait_seconds: float = math.inf,
+    lexicons: Mapping[str, Lexicon] | None = None,
 ) -> Translator:
     return Translator(
         engine,
@@ -337,7 +346,12 @@ def _translator(
         max_segment_tokens=settings.max_segment_tokens,
         max_wait_seconds=max_wait_seconds,
         on_outcomes=on_outcomes,
+        lexicons=lexicons,
     )
+
+
+def _lexicons(models: Iterable[ModelFolder]) -> dict[str, Lexicon]:
+    return {model.description.name: model.lexicon for model in models if model.lexicon is not None}
 
 
 def _threads_of_container() -> int | None:

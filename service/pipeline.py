@@ -27,12 +27,14 @@ from typing import Literal, get_args
 import regex
 
 from model.decoding import DecodingOptions, Hypothesis
+from model.lexicon import Lexicon
 from model.tokenizer import Encoding, TextTokenizer
 from service.engine.request import SequenceRequest, SequenceResult
 from service.text.ends import ENGLISH_ORDINAL, Ends, certain, ends, finished
 from service.text.forms import DIGITS, MASKS, NEVER_WRITTEN, Form, Piece, make_form
 from service.text.guards import MINOR_FAULTS, Fault, faults, is_too_long
 from service.text.kept import KeptSpan, kept_spans, number_runs
+from service.text.names import is_copied_word, missing_names, names
 from service.text.negation import loses_negation
 from service.text.quotes import doubled, pairs
 from service.text.quotes import signs as quote_signs
@@ -42,13 +44,14 @@ from service.text.terms import Replaced, Terms
 from service.text.windows import window_spans
 from service.text.wording import Change, changes, close_brackets, has_brackets, spoken
 
-WarningCode = Literal["repetition", "length", "untranslated", "not_translated", "parted", "negation"]
+WarningCode = Literal["repetition", "length", "untranslated", "not_translated", "parted", "negation", "name"]
 WARNINGS: tuple[WarningCode, ...] = get_args(WarningCode)
 
-_Fault = Literal[Fault, "truncated", "order", "hollow", "negation", "characters"]
+_Fault = Literal[Fault, "truncated", "order", "hollow", "negation", "characters", "name", "copied"]
 """`truncated`: the model was stopped by a limit that the caller did not set; `order`: numbers have changed places;
 `hollow`: between two spans of which nothing else parts the words, there is no word left; `characters`: some were
-written that no text has."""
+written that no text has; `name`: one is not there; `copied`: so were a
+few ordinary words, which is told and no more, for what a model writes instead is worse (docs/experiments.md)."""
 
 _WEIGHTS: dict[_Fault, int] = {
     "characters": 256,
@@ -62,9 +65,11 @@ _WEIGHTS: dict[_Fault, int] = {
     "quotes": 4,
     "untranslated": 2,
     "negation": 2,
+    "name": 2,
+    "copied": 0,
     "marks": 1,
 }
-_MINOR: frozenset[_Fault] = frozenset({*MINOR_FAULTS, "negation"})
+_MINOR: frozenset[_Fault] = frozenset({*MINOR_FAULTS, "negation", "name", "copied"})
 _WARNING_FOR: dict[_Fault, WarningCode] = {
     "untranslated": "untranslated",
     "too_short": "length",
@@ -99,21 +104,30 @@ _BYTE_PIECE = regex.compile(r"<0x[0-9A-F]{2}>")
 class Vocabulary:
     """What a model can read, by its tokenizer."""
 
-    def __init__(self, tokenizer: TextTokenizer, source_language: str, target_language: str = "") -> None:
+    def __init__(
+        self,
+        tokenizer: TextTokenizer,
+        source_language: str,
+        target_language: str = "",
+        lexicon: Lexicon | None = None,
+    ) -> None:
         """Looks which placeholders the model has.
 
         Args:
             tokenizer: Of the model.
             source_language: Code of the language that the model reads.
             target_language: Code of the one that it writes; without it nothing is done that only some languages have.
+            lexicon: Of the model; without it names are not looked for.
         """
         self.tokenizer = tokenizer
         self.source_language = source_language
         self.target_language = target_language
+        self.lexicon = lexicon
         self.is_known = lru_cache(maxsize=65_536)(self._is_known)
         has_masks = all(mask in tokenizer.encode(mask, source_language).pieces for mask in MASKS)
         # A tokenizer of characters has every character, which does not mean that its model was trained to copy it.
         has_masks = has_masks and "\uf8ff" not in tokenizer.encode("\uf8ff", source_language).pieces
+        self.has_masks = has_masks
         self.placeholders: tuple[tuple[str, ...], ...] = (MASKS, DIGITS) if has_masks else (DIGITS,)
 
     def spans(self, text: str) -> tuple[KeptSpan, ...]:
@@ -212,6 +226,8 @@ class _Candidate:
     pieces: tuple[Piece, ...]
     hypothesis: Hypothesis
     faults: tuple[_Fault, ...]
+    missing: tuple[KeptSpan, ...] = ()
+    """The names that are not there."""
 
     @property
     def faults_beyond_minor(self) -> tuple[_Fault, ...]:
@@ -234,6 +250,9 @@ class _Node:
     """Whether it is less than a sentence, so that its translation gets no capital and full stop of its own."""
     tries: list[_Try] = field(default_factory=list)
     guarded: bool = False
+    named: list[_Candidate] = field(default_factory=list)
+    """What was good but for a name, while the name is tried as a placeholder."""
+    named_try: _Try | None = None
     shown: tuple[int, ...] = ()
     """What the model has written and somebody has read already: it stands."""
     fallback: list[_Candidate] = field(default_factory=list)
@@ -453,7 +472,7 @@ class SegmentWork:
     def _begin(self, node: _Node) -> None:
         """Decides how a new node is tried first; or that there is nothing to try."""
         self._check()
-        if not has_letter(_without(node.text, node.spans)) or len(self.encode(node.text).ids) <= 1:
+        if not has_letter(self._words(node)) or len(self.encode(node.text).ids) <= 1:
             node.part = Part(node.start, node.end, (node.text,))
             return
         hard = [span for span in node.spans if not span.is_soft]
@@ -476,10 +495,12 @@ class SegmentWork:
         options: DecodingOptions | None = None,
         *,
         is_spoken: bool = True,
+        names: Sequence[KeptSpan] = (),
     ) -> bool:
         """Asks for one more translation; False if there is no such form, or it has been tried.
 
-        Of the hidden spans those that are signs with a name are shown by it, if `is_spoken` is true.
+        Of the hidden spans those that are signs with a name are shown by it, if `is_spoken` is true; `names` are
+        those that are none of the node's kept spans.
         """
         vocabulary = self._vocabulary
         if placeholders >= len(vocabulary.placeholders):
@@ -488,7 +509,7 @@ class SegmentWork:
         named = {id(sign.span) for sign in signs}
         form = make_form(
             node.text,
-            node.spans,
+            sorted([*node.spans, *names], key=lambda span: span.start) if names else node.spans,
             [span for span in hidden if id(span) not in named],
             vocabulary.placeholders[placeholders],
             language=vocabulary.source_language,
@@ -509,6 +530,13 @@ class SegmentWork:
         self._open.append(node)
         return True
 
+    def _try_names(self, node: _Node, now: _Try, names: Sequence[KeptSpan]) -> bool:
+        """Asks for a translation in which the names cannot be lost; False if the model has no masks for that."""
+        hides = now.form.hides()
+        hidden = sorted([*(span for span in node.spans if id(span) in hides), *names], key=lambda span: span.start)
+        is_spoken = bool(now.form.spoken)
+        return self._vocabulary.has_masks and self._try(node, hidden, is_spoken=is_spoken, names=names)
+
     def _judge(self, node: _Node, result: SequenceResult) -> None:
         """Takes the first good hypothesis, or decides what comes next."""
         self._check()
@@ -526,10 +554,20 @@ class SegmentWork:
             if sum(not candidate.faults for candidate in good) == self._num_wanted:
                 break  # To look at the rest would take three quarters of the time.
         good.sort(key=_weight)
+        if node.named_try is not None:
+            if good and _weight(good[0]) < _weight(node.named[0]):
+                self._settle(node, now, good[: self._num_wanted])
+            else:
+                self._settle(node, node.named_try, node.named)
+            return
         if good:
             # The caller's ranks: the rest is second choice, but never one that lost something.
             bad = [candidate for candidate in keeping if candidate.faults_beyond_minor == ("untranslated",)]
-            self._settle(node, now, [*good, *bad][: self._num_wanted])
+            chosen = [*good, *bad][: self._num_wanted]
+            if good[0].missing and self._try_names(node, now, good[0].missing):
+                node.named, node.named_try = chosen, now
+            else:
+                self._settle(node, now, chosen)
             return
         if keeping and (not node.fallback or _weight(keeping[0]) < _weight(node.fallback[0])):
             node.fallback, node.fallback_try = keeping, now
@@ -572,7 +610,10 @@ class SegmentWork:
         pieces = self._finished(node, pieces, hypothesis)
         text = "".join(piece.text for piece in pieces)
         found = self._faults(node, form, pieces, clean, text, hypothesis)
-        return _Candidate(text, tuple(pieces), hypothesis, found if clean == written else (*found, "characters"))
+        if clean != written:
+            found = (*found, "characters")
+        missing = self._missing(node, text)
+        return _Candidate(text, tuple(pieces), hypothesis, (*found, "name") if missing else found, missing)
 
     def _try_other_form(self, node: _Node) -> bool:
         hard = [span for span in node.spans if not span.is_soft]
@@ -631,6 +672,10 @@ class SegmentWork:
     def _settle(self, node: _Node, now: _Try, candidates: Sequence[_Candidate]) -> None:
         if "negation" in candidates[0].faults:
             node.warnings.append("negation")
+        if "copied" in candidates[0].faults:
+            node.warnings.append("untranslated")
+        if "name" in candidates[0].faults:
+            node.warnings.append("name")
         node.part = Part(
             node.start,
             node.end,
@@ -708,6 +753,12 @@ class SegmentWork:
             node.ends = ends(node.text, node.spans)
         return node.ends
 
+    def _words(self, node: _Node) -> str:
+        """What there is to translate."""
+        lexicon = self._vocabulary.lexicon
+        found = () if lexicon is None else names(node.text, node.spans, lexicon)
+        return _without(node.text, sorted([*node.spans, *found], key=lambda span: span.start))
+
     def _repeated(self, node: _Node) -> _Repeated | None:
         return None if node.spans else _Repeated.find(node.text, self._ends(node).end)
 
@@ -740,7 +791,7 @@ class SegmentWork:
         if pieces and pieces[0].span and pieces[0].span.kind == "term" and _begins_with_capital(node.text):
             pieces[0] = replace(pieces[0], text=pieces[0].text[0].upper() + pieces[0].text[1:])
         repeated = self._repeated(node)
-        said = " ".join(piece.text for piece in pieces if piece.span is None)
+        said = " ".join(piece.text for piece in pieces if piece.span is None or piece.span.kind == "name")
         if repeated is not None and pieces:
             pieces = repeated.repeat(pieces)
         pieces = self._finished(node, pieces, hypothesis)
@@ -749,7 +800,13 @@ class SegmentWork:
             return None
         if not any(piece.span is None and any(map(str.isalnum, piece.text)) for piece in pieces):
             return None  # all words are lost: a node without any is not asked for
-        return _Candidate(text, tuple(pieces), hypothesis, self._faults(node, form, pieces, said, text, hypothesis))
+        found = self._faults(node, form, pieces, said, text, hypothesis)
+        missing = self._missing(node, text)
+        return _Candidate(text, tuple(pieces), hypothesis, (*found, "name") if missing else found, missing)
+
+    def _missing(self, node: _Node, text: str) -> tuple[KeptSpan, ...]:
+        lexicon = self._vocabulary.lexicon
+        return () if lexicon is None else missing_names(node.text, text, node.spans, lexicon)
 
     def _faults(
         self, node: _Node, form: Form, pieces: Sequence[Piece], said: str, text: str, hypothesis: Hypothesis
@@ -760,6 +817,9 @@ class SegmentWork:
         repeated = self._repeated(node)
         source = _without(doubled(node.text), node.spans) if repeated is None else repeated.block
         found: list[_Fault] = [fault for fault in faults(source, said) if fault != "too_long"]
+        lexicon = self._vocabulary.lexicon
+        if lexicon is not None and "untranslated" not in found and is_copied_word(source, said, lexicon):
+            found.append("copied")
         if is_too_long(node.text.strip(), text.strip()):
             found.append("too_long")
         if hypothesis.finish_reason == "length":
@@ -850,10 +910,11 @@ def _is_separator(text: str, span: KeptSpan) -> bool:
 
 def _is_hollow(node: _Node, pieces: Sequence[Piece]) -> bool:
     """Whether what stood between two spans, or beside a sign that joins, is gone, as in `[](x)` for `[word](x)`."""
-    following = dict(itertools.pairwise(id(piece.span) for piece in pieces if piece.span))
     before: dict[int, str] = {}
     behind: dict[int, str] = {}
     last, words = 0, ""
+    pieces = [replace(piece, span=None) if piece.span and piece.span.kind == "name" else piece for piece in pieces]
+    following = dict(itertools.pairwise(id(piece.span) for piece in pieces if piece.span))
     start, end = (KeptSpan(place, place, "", "symbol") for place in (0, len(node.text)))
     for piece in [*pieces, Piece("", 0, 0, end)]:
         if piece.span is None:

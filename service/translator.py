@@ -24,6 +24,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from model.decoding import DecodingOptions, Hypothesis
+from model.lexicon import Lexicon
 from model.marian_tokenizer import MarianTokenizer
 from model.normalizer import NormalizedText
 from model.tokenizer import DecodeStream, Encoding, TextTokenizer
@@ -393,6 +394,7 @@ class Translator:
         max_segment_tokens: int,
         max_wait_seconds: float = math.inf,
         on_outcomes: Callable[[str, Sequence[Outcome]], None] | None = None,
+        lexicons: Mapping[str, Lexicon] | None = None,
     ) -> None:
         """Joins an engine with the tokenizers of its models.
 
@@ -402,9 +404,11 @@ class Translator:
             max_segment_tokens: The longest segment shown to a model whole, end of sentence included.
             max_wait_seconds: What would wait longer for the engine is refused, before anything is done for it.
             on_outcomes: Told of the segments of a translation, with the model's name.
+            lexicons: By the name of the model, of those that have one.
         """
         self._engine = engine
         self._tokenizers = dict(tokenizers)
+        self._lexicons = dict(lexicons or {})
         self._max_segment_tokens = max_segment_tokens
         self._max_wait_seconds = max_wait_seconds
         self._on_outcomes = on_outcomes
@@ -779,7 +783,9 @@ class Translator:
     def _vocabulary(self, model: ModelInfo) -> Vocabulary:
         place = model.name, model.target_language
         if place not in self._vocabularies:
-            self._vocabularies[place] = Vocabulary(self.tokenizer(model), model.source_language, model.target_language)
+            self._vocabularies[place] = Vocabulary(
+                self.tokenizer(model), model.source_language, model.target_language, self._lexicons.get(model.name)
+            )
         return self._vocabularies[place]
 
     def _work(self, job: Job) -> SegmentWork:

@@ -112,6 +112,7 @@ _WARNINGS: dict[WarningCode, str] = {
     "untranslated": "The translation is the source again.",
     "not_translated": "A part of it is in the source language, because no good translation was found.",
     "negation": "The source denies something, and the translation seems not to.",
+    "name": "A name of the source is not in the translation.",
     "parted": "It was translated in pieces, because the model did not keep what stands between them.",
 }
 

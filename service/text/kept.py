@@ -30,6 +30,7 @@ Kind = Literal[
     "handle",
     "identifier",
     "term",
+    "name",
     "emoji",
     "symbol",
     "invisible",

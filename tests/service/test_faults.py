@@ -144,6 +144,32 @@ def test_words_on_both_sides_of_a_sign_are_there(bundled_server):
         assert len(sides) == 2 and all(re.search(r"[^\W\d_]{2}", side) for side in sides), (source, target)
 
 
+NAMED = {
+    "Sami doesn't agree with Layla.": "Layla",
+    "Is everyone a foreigner at Tatoeba, or not?": "Tatoeba",
+    "I live in Chicago.": "Chicago",
+    "Chicago hates Mary.": "Chicago",
+    "I can give Anya a shout to get the hoist": "Anya",
+    "Chicago": "Chicago",
+}
+
+
+def test_names_stay_and_words_that_are_translated_are_none(bundled_server):
+    for (source, name), target in zip(NAMED.items(), texts(bundled_server, list(NAMED)), strict=True):
+        assert name in target, (source, target)
+    assert texts(bundled_server, ["He was English.", "I saw her on Monday."])[0] == "Il était anglais."
+
+
+def test_a_word_left_as_it_was_is_told(bundled_server):
+    sources = ["Hello", "Umbrella", "Restaurant"]
+    items = translate(bundled_server, sources)
+    told = ["untranslated" in {each["code"] for each in item.get("warnings", ())} for item in items]
+    assert told == [
+        item["text"] == source and source in ("Hello", "Umbrella") for source, item in zip(sources, items, strict=True)
+    ]
+    assert any(told)
+
+
 def test_a_lost_negation_is_told(bundled_server):
     items = translate(bundled_server, ["I do not know him.", "I know him."])
     assert all("negation" not in {each["code"] for each in item.get("warnings", ())} for item in items)

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from model.decoding import DecodingOptions, Hypothesis
+from model.lexicon import Lexicon
 from service.engine.request import SequenceResult, SequenceTimings
 from service.pipeline import SegmentWork, Vocabulary
 from service.text.terms import Terms
@@ -25,9 +26,9 @@ class MaskTokenizer(FakeTokenizer):
 BEAM = DecodingOptions(beam_size=2)
 
 
-def run(text, model, *, options=BEAM, tokenizer=TOKENIZER, kept=(), rounds=8, max_tokens=200, target=""):
+def run(text, model, *, options=BEAM, tokenizer=TOKENIZER, kept=(), rounds=8, max_tokens=200, target="", lexicon=None):
     """Translates a segment with a function from text to one or several texts; also returns what that was shown."""
-    work = SegmentWork(Vocabulary(tokenizer, "en", target), options, max_tokens=max_tokens)
+    work = SegmentWork(Vocabulary(tokenizer, "en", target, lexicon), options, max_tokens=max_tokens)
     work.add(text, kept)
     shown = []
     for _ in range(rounds):
@@ -174,6 +175,84 @@ def test_a_word_lost_between_two_spans_is_noticed():
     outcome, shown = run("Click [there](x.md) now.", lambda text: text.upper().replace("THERE", "", text.count("7")))
     assert (outcome.nth_text(0), outcome.warnings) == ("CLICK [THERE](x.md) NOW.", ("parted",))
     assert shown[-3:] == ["Click", "there", ") now."]
+
+
+LEXICON = Lexicon(frozenset({"chicago", "boston"}), frozenset({"hello", "monday"}))
+
+
+def replacing(written):
+    """A model that knows no name, and writes another in its place; masks it copies."""
+    return lambda text: text.replace("We see", "On voit").replace("Chicago", written).replace("Priya", written)
+
+
+@pytest.mark.parametrize("name", ["Chicago", "Priya"])
+def test_a_name_that_became_another_is_hidden_and_comes_back(name):
+    outcome, shown = run(f"We see {name} now.", replacing("David"), tokenizer=MaskTokenizer(), lexicon=LEXICON)
+    assert (outcome.nth_text(0), outcome.warnings, outcome.num_retries) == (f"On voit {name} now.", (), 1)
+    assert shown == [f"We see {name} now.", "We see \ue000 now."]
+
+
+def test_a_hypothesis_with_the_name_is_taken_first():
+    outcome, shown = run(
+        "We see Chicago.",
+        lambda text: ["On voit David.", "On voit Chicago."],
+        tokenizer=MaskTokenizer(),
+        lexicon=LEXICON,
+    )
+    assert (outcome.nth_text(0), len(shown)) == ("On voit Chicago.", 1)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "We see now.",
+        "We see \ue000 \ue000 now.",
+        "\ue000 now now now now now now now now now now",
+        "(We see \ue000 now.",
+    ],
+)
+def test_a_name_that_cannot_be_had_without_harm_is_told(bad):
+    def model(text):
+        return bad if "\ue000" in text else text.replace("Chicago", "David")
+
+    outcome, shown = run("We see Chicago now.", model, tokenizer=MaskTokenizer(), lexicon=LEXICON)
+    assert (outcome.nth_text(0), outcome.warnings) == ("We see David now.", ("name",))
+    assert len(shown) == 2
+
+
+def test_a_name_is_not_bought_with_a_negation():
+    def model(text):
+        return "On voit \ue000." if "\ue000" in text else "On ne voit pas David."
+
+    outcome, _ = run("We do not see Chicago.", model, tokenizer=MaskTokenizer(), target="fr", lexicon=LEXICON)
+    assert (outcome.nth_text(0), outcome.warnings) == ("On ne voit pas David.", ("name",))
+
+
+def test_names_are_only_told_of_where_a_model_has_no_masks():
+    outcome, shown = run("We see Chicago now.", replacing("David"), tokenizer=FakeTokenizer(), lexicon=LEXICON)
+    assert (outcome.warnings, len(shown)) == (("name",), 1)
+
+
+def test_without_a_lexicon_no_name_is_looked_for():
+    outcome, shown = run("We see Chicago now.", replacing("David"), tokenizer=MaskTokenizer())
+    assert (outcome.nth_text(0), outcome.warnings, len(shown)) == ("On voit David now.", (), 1)
+
+
+def test_a_name_beside_a_sign_is_a_word():
+    outcome, _ = run("we + Chicago", replacing("David"), tokenizer=SIGNLESS, lexicon=LEXICON)
+    assert (outcome.nth_text(0), outcome.warnings) == ("we + Chicago", ())
+
+
+def test_nothing_but_names_needs_no_model():
+    outcome, shown = run("Chicago, Boston!", str.upper, tokenizer=MaskTokenizer(), lexicon=LEXICON)
+    assert (outcome.nth_text(0), shown) == ("Chicago, Boston!", [])
+
+
+def test_an_ordinary_word_that_was_copied_is_told_and_stands():
+    outcome, shown = run("Hello", lambda text: ["Hello", "Collo"], lexicon=LEXICON)
+    assert (outcome.nth_text(0), outcome.warnings, len(shown)) == ("Hello", ("untranslated",), 1)
+    assert run("Table", str, lexicon=LEXICON)[0].warnings == ()
+    assert run("Hello", str)[0].warnings == ()
 
 
 SIGNLESS = SignlessTokenizer()

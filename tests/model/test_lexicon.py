@@ -1,0 +1,39 @@
+import gzip
+
+import pytest
+
+from model.description import CheckpointError
+from model.lexicon import LEXICON_FILE, Lexicon, open_lexicon
+from service.settings import BUNDLED_MODELS
+
+LEXICON = Lexicon(frozenset({"chicago", "łódź"}), frozenset({"monday", "hello"}))
+
+
+def test_a_lexicon_is_read_as_it_was_written(tmp_path):
+    (tmp_path / LEXICON_FILE).write_bytes(LEXICON.dump("Words of a file.\nIts licence."))
+    assert open_lexicon(tmp_path) == LEXICON
+    assert LEXICON.is_name("Łódź") and not LEXICON.is_name("Monday")
+    assert LEXICON.is_translated("Monday") and not LEXICON.is_translated("Chicago")
+
+
+def test_the_same_words_are_the_same_bytes():
+    turned = Lexicon(frozenset({"łódź", "chicago"}), frozenset({"hello", "monday"}))
+    assert turned.dump("x") == LEXICON.dump("x")
+
+
+def test_a_checkpoint_need_not_have_one(tmp_path):
+    assert open_lexicon(tmp_path) is None
+
+
+@pytest.mark.parametrize("content", [b"", b"words", gzip.compress(b"chicago\n"), LEXICON.dump("x")[:-9]])
+def test_something_else_is_refused_by_its_path(tmp_path, content):
+    (tmp_path / LEXICON_FILE).write_bytes(content)
+    with pytest.raises(CheckpointError, match=LEXICON_FILE):
+        open_lexicon(tmp_path)
+
+
+def test_the_bundled_one_says_where_it_comes_from_and_is_small():
+    path = BUNDLED_MODELS / "en-fr" / LEXICON_FILE
+    content = gzip.decompress(path.read_bytes()).decode()
+    assert content.startswith("# ") and "licence" in content.partition("[names]")[0]
+    assert path.stat().st_size < 100_000

@@ -1,0 +1,70 @@
+import pytest
+
+from model.lexicon import Lexicon
+from service.text.kept import KeptSpan
+from service.text.names import is_copied_word, missing_names, names
+
+LEXICON = Lexicon(
+    frozenset({"chicago", "tom", "saint", "cloud"}),
+    frozenset("monday london service hello the he italian jean bank of".split()),
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("I live in Chicago.", ["Chicago"]),
+        ("Chicago is big, said Priya.", ["Chicago", "Priya"]),
+        ("Priya is big.", []),  # any word begins a sentence with a capital
+        ("He said: Priya is here. Also Bogdan is here.", ["Bogdan"]),
+        ("we met on Monday in London", []),
+        ("we met (Kowalski) and \"Nakamura\" there", ["Kowalski", "Nakamura"]),
+        ("we went to Saint-Cloud with Jean-Luc", ["Saint-Cloud"]),
+        ("it is Tom's and O'Brien's, not McDonald or USA", ["Tom"]),
+        ("The Quick Zork", []),  # a heading
+        ("The Quick Zork of Chicago", ["Chicago"]),
+        ("see Foo_Bar, @Bar, Foo/Bar, Foo.bar", []),
+        ("WE WENT TO CHICAGO", []),
+    ],
+)  # fmt: skip
+def test_names_of_a_text(text, expected):
+    assert [span.text for span in names(text, (), LEXICON)] == expected
+
+
+def test_what_is_kept_anyway_is_no_name():
+    assert list(names("see Chicago now", [KeptSpan(4, 11, "Chicago", "code")], LEXICON)) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "missing"),
+    [
+        ("I live in Chicago.", "Je vis à David.", ["Chicago"]),
+        ("I live in Chicago.", "Je vis à Chicago.", []),
+        ("Tom saw Tom.", "Tom a vu Tim.", ["Tom", "Tom"]),
+        ("we met Tom", "nous avons vu Tomas", []),
+        ("I live in Chicago.", "Je vis à Chicagou-les-bains, Chic.", []),
+        ("I live in Chicago.", "Je vis à Chicage.", ["Chicago"]),  # known: it is copied, or it is not there
+        ("he is a Somali", "il est somalien", []),
+        ("we went to Écosse", "nous allons en ecosse", []),
+        ("we met Priya", "nous avons vu Marie", ["Priya"]),
+    ],
+)
+def test_names_that_are_missing(text, target, missing):
+    assert [span.text for span in missing_names(text, target, (), LEXICON)] == missing
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "expected"),
+    [
+        ("Hello", "Hello", True),
+        ("hello!", "Hello !", True),
+        ("Hello Tom", "Hello Tom", True),
+        ("Hello", "Bonjour", False),
+        ("Tom", "Tom", False),
+        ("Table", "Table", False),
+        ("Hello table", "Hello table", False),
+        ("", "", False),
+    ],
+)
+def test_copies_of_ordinary_words(source, target, expected):
+    assert is_copied_word(source, target, LEXICON) is expected
