@@ -17,6 +17,7 @@ def found(text, is_known=None):
         ("AT&T and R&D, but not salt & pepper; A & B", ["AT&T", "R&D"]),
         ("C++ or C#, not E flat", ["C++", "C#"]),
         ("Press Ctrl+Alt+Del, set key=value or a=b.", ["Ctrl+Alt+Del", "key=value", "a=b"]),
+        ("registered with path=C:\\Temp\\run.bat within", ["path=C:\\Temp\\run.bat"]),
         (
             "See https://example.org/a_b-c/?q=one%20two&x=1#top for more.",
             ["https://example.org/a_b-c/?q=one%20two&x=1#top"],
