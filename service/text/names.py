@@ -18,8 +18,11 @@ from model.lexicon import Lexicon
 from service.text.kept import KeptSpan
 
 _CAPITALISED = regex.compile(
-    r"(?<![\p{L}\p{N}\p{M}@#_/.'’-])\p{Lu}\p{Ll}{2,}+(?:-\p{Lu}\p{Ll}++)*+(?![\p{L}\p{N}\p{M}_/@-]|['’](?!s\b)|\.\w)"
+    r"(?<![\p{L}\p{N}\p{M}@#_/.'’-])(?:\p{Lu}['’](?=\p{Lu}))?+\p{Lu}\p{Ll}{2,}+(?:-\p{Lu}\p{Ll}++)*+"
+    r"(?![\p{L}\p{N}\p{M}_/@-]|['’](?!s\b)|\.\w)"
 )
+_SURNAME = regex.compile(r"\p{Lu}['’]\p{Lu}")
+"""*O'Neil*, *D'Angelo*: a name wherever it stands, unless an article stands before a word (*L'Italie*)."""
 _INSIDE = regex.compile(r"(?<=[\p{L}\p{N},][)\"”']?\s[(\"“']?)")
 _WORD = regex.compile(r"[\p{L}\p{M}]++")
 _MIN_COMMON = 3
@@ -67,9 +70,11 @@ def names(text: str, spans: Sequence[KeptSpan], lexicon: Lexicon) -> Iterator[Ke
     num_small = sum(word[0].islower() for word in _WORD.findall(text))
     is_heading = sum(match.start() > 0 for match in found) > num_small
     for match in found:
-        parts = match[0].split("-")
-        is_known = all(map(lexicon.is_name, parts))
-        is_guess = not (is_heading or any(map(lexicon.is_translated, parts))) and _INSIDE.match(text, match.start())
+        is_surname = bool(_SURNAME.match(match[0]))
+        parts = match[0][2 if is_surname else 0 :].split("-")
+        is_word = any(map(lexicon.is_translated, parts))
+        is_known = all(map(lexicon.is_name, parts)) or (is_surname and not is_word)
+        is_guess = not (is_heading or is_word) and _INSIDE.match(text, match.start())
         if (is_known or is_guess) and not any(span.start < match.end() and match.start() < span.end for span in spans):
             yield KeptSpan(*match.span(), match[0], "name")
 

@@ -20,7 +20,8 @@ LEXICON = Lexicon(
         ("we met on Monday in London", []),
         ("we met (Kowalski) and \"Nakamura\" there", ["Kowalski", "Nakamura"]),
         ("we went to Saint-Cloud with Jean-Luc", ["Saint-Cloud"]),
-        ("it is Tom's and O'Brien's, not McDonald or USA", ["Tom"]),
+        ("it is Tom's and O'Brien's, not McDonald or USA", ["Tom", "O'Brien"]),
+        ("O'Neil and D’Angelo-Smith met L'Italian, DON'T", ["O'Neil", "D’Angelo-Smith"]),
         ("The Quick Zork", []),  # a heading
         ("The Quick Zork of Chicago", ["Chicago"]),
         ("see Foo_Bar, @Bar, Foo/Bar, Foo.bar", []),
