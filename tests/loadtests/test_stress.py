@@ -24,7 +24,7 @@ def test_five_times_as_much_as_it_can_do_leaves_it_working():
         assert server.stop() == 0
     assert set(found.statuses) == {200, 503}
     # In ten seconds the first answers are late; without any admission it is 2 %, and the recovery half a minute.
-    bounds = overload.Bounds(goodput=0.15, refusal_seconds=2.0, accepted_seconds=40.0, recovery_seconds=20.0)
+    bounds = overload.Bounds(goodput=0.1, refusal_seconds=2.0, accepted_seconds=40.0, recovery_seconds=20.0)
     assert found.faults(bounds) == []
 
 

@@ -60,4 +60,5 @@ def seconds_of(tokenizer, text, format_):
 def test_no_text_takes_much_longer_than_its_deadline(tokenizer, part, format_):
     part = part.replace("_", " ")
     text = part * (SIZE // len(part.encode()))
-    assert seconds_of(tokenizer, text, format_) < DEADLINE_SECONDS + 3
+    # One look at 128 kB takes up to 4 seconds on a slow processor; what is not linear would take minutes.
+    assert seconds_of(tokenizer, text, format_) < DEADLINE_SECONDS + 10
