@@ -45,6 +45,9 @@ _UNTOUCHED = frozenset(
 )
 """Come back as they are, with all that is in them."""
 
+_CONTROLS = frozenset("a button label".split())
+"""Texts of their own where several of them stand side by side without a sentence around: menus, rows of buttons."""
+
 _KEPT = frozenset("code kbd samp var".split())
 """Come back as they are too, but are words of the sentence."""
 
@@ -390,6 +393,7 @@ def _read(document: str, tokens: list[Token], rules: Rules) -> Markup:
         tokens = scripts.tokens
         partners = _partners(tokens)
     inline = _inline_in_xml(tokens) if rules.is_xml and rules.finds_structure else None
+    apart = set() if rules.is_xml else _apart_in_html(tokens, partners)
     markup = Markup(document, [], tokens, partners, _rules=rules)
     translated = [True]
     run: list[int] = []
@@ -418,7 +422,7 @@ def _read(document: str, tokens: list[Token], rules: Rules) -> Markup:
         if token.kind in (Kind.OPEN, Kind.VOID):
             is_translated = _is_translated(token, translated[-1], rules)
             whole = partners.get(index, index) + 1
-            splits = _splits(token, index, rules, inline)
+            splits = _splits(token, index, rules, inline, apart)
             if splits:
                 flush()
             if not is_translated and (not splits or not _has_translated(tokens, index, whole)):
@@ -445,7 +449,7 @@ def _read(document: str, tokens: list[Token], rules: Rules) -> Markup:
         elif token.kind is Kind.CLOSE:
             if len(translated) > 1:
                 translated.pop()
-            if _splits(token, partners.get(index, index), rules, inline):
+            if _splits(token, partners.get(index, index), rules, inline, apart):
                 flush()
             else:
                 run.append(index)
@@ -498,14 +502,37 @@ def _inline_in_xml(tokens: Sequence[Token]) -> set[int]:
     return inline
 
 
-def _splits(token: Token, opened: int, rules: Rules, inline: set[int] | None) -> bool:
+def _apart_in_html(tokens: Sequence[Token], partners: Mapping[int, int]) -> set[int]:
+    """Where controls begin that stand side by side, with no word between, before or behind them in their block."""
+    apart: set[int] = set()
+    controls: list[int] = []
+    has_words, end = False, -1
+    for index, token in enumerate(tokens):
+        is_tag = token.kind in (Kind.OPEN, Kind.CLOSE, Kind.VOID)
+        if is_tag and token.name in _BLOCKS:
+            if len(controls) > 1 and not has_words:
+                apart.update(controls)
+            controls, has_words, end = [], False, -1
+        elif index <= end:
+            continue
+        elif token.kind is Kind.OPEN and token.name in _CONTROLS and index in partners:
+            controls.append(index)
+            end = partners[index]
+        elif token.kind in (Kind.TEXT, Kind.REFERENCE):
+            has_words = has_words or any(map(str.isalnum, token.text))
+    if len(controls) > 1 and not has_words:
+        apart.update(controls)
+    return apart
+
+
+def _splits(token: Token, opened: int, rules: Rules, inline: set[int] | None, apart: set[int]) -> bool:
     if token.name in rules.splitting:
         return True
     if token.name in rules.non_splitting:
         return False
     if rules.is_xml:
         return inline is not None and opened not in inline
-    return token.name in _BLOCKS
+    return token.name in _BLOCKS or opened in apart
 
 
 def _is_translated(token: Token, inherited: bool, rules: Rules) -> bool:

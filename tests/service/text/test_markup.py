@@ -229,6 +229,25 @@ def test_rules_say_which_elements_are_what():
     assert [unit.text for unit in read_xml("<r><p>a</p> <p>b</p></r>", flat).units] == ["a b"]
 
 
+@pytest.mark.parametrize(
+    ("document", "texts"),
+    [
+        ("<button>Yes</button><button>No</button>", ["Yes", "No"]),
+        ("<li><a>Home</a> | <a>My <b>News</b></a>&nbsp;<a>Contact</a></li>", ["Home", "My News", "Contact"]),
+        ("<p>See</p><label>Name</label> <input> <label>Age</label>", ["See", "Name", "Age"]),
+        ("<p><a>Terms</a> and <a>privacy</a></p>", ["Terms and privacy"]),  # a sentence
+        ("<p><a>All of it</a>.</p>", ["All of it."]),
+        ("Press <button>Save</button> <button>Open</button>", ["Press Save Open"]),
+        ("<b>Yes</b> <i>No</i>", ["Yes No"]),
+        ("<b><a>Yes</a></b> <a>No", ["Yes", "No"]),  # it is closed at the end
+    ],
+)  # fmt: skip
+def test_controls_side_by_side_are_texts_of_their_own(document, texts):
+    markup = read_html(document)
+    assert markup.write({}).startswith(document)
+    assert [unit.text.strip() for unit in markup.units if any(map(str.isalnum, unit.text))] == texts
+
+
 def test_the_text_of_a_document_has_no_markup():
     document = "<title>One</title><p>Two <b>three</b> &amp; 4</p><script>no</script><img alt='five'><p>6</p>"
     assert read_html(document).text == "One\nTwo three & 4\nfive"
