@@ -507,9 +507,8 @@ def _apart_in_html(tokens: Sequence[Token], partners: Mapping[int, int]) -> set[
     apart: set[int] = set()
     controls: list[int] = []
     has_words, end = False, -1
-    for index, token in enumerate(tokens):
-        is_tag = token.kind in (Kind.OPEN, Kind.CLOSE, Kind.VOID)
-        if is_tag and token.name in _BLOCKS:
+    for index, token in enumerate((*tokens, None)):
+        if token is None or (token.kind in (Kind.OPEN, Kind.CLOSE, Kind.VOID) and token.name in _BLOCKS):
             if len(controls) > 1 and not has_words:
                 apart.update(controls)
             controls, has_words, end = [], False, -1
@@ -520,8 +519,6 @@ def _apart_in_html(tokens: Sequence[Token], partners: Mapping[int, int]) -> set[
             end = partners[index]
         elif token.kind in (Kind.TEXT, Kind.REFERENCE):
             has_words = has_words or any(map(str.isalnum, token.text))
-    if len(controls) > 1 and not has_words:
-        apart.update(controls)
     return apart
 
 
