@@ -6,16 +6,17 @@ problems. What is known of one request (its id, the caller's trace) goes into ex
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, get_args
 
 from prometheus_client import CollectorRegistry, Gauge, ProcessCollector
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, Exemplar, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from service.engine.core import StepMessage
 from service.engine.interface import Engine
-from service.engine.request import RequestResult
+from service.engine.request import RequestResult, SequenceTimings
 from service.observability.facts import RequestFacts
 from service.observability.series import Counter, Histogram, Series
 from service.pipeline import Outcome as SegmentOutcome
@@ -108,64 +109,75 @@ class Metrics:
 
     def count_request(self, route: str, outcome: Outcome, seconds: float, facts: RequestFacts | None = None) -> None:
         """Counts one request that has ended."""
+        self._series.note(self._count_request, route, outcome, seconds, facts, time.time())
+
+    def _count_request(
+        self, route: str, outcome: Outcome, seconds: float, facts: RequestFacts | None, ended_at: float
+    ) -> None:
+        self.requests.add((route, outcome))
+        self.request_seconds.add((route,), seconds)
         source_tokens, exemplar = 0, None
-        with self._series.lock:
-            self.requests.add((route, outcome))
-            self.request_seconds.add((route,), seconds)
-            if facts is not None:
-                source_tokens = facts.source_tokens
-                if facts.reason is not None:
-                    self.rejections.add((facts.reason,))
-                if facts.model is not None:
-                    self.model_requests.add((facts.model, outcome))
-                    exemplar = {"request_id": facts.request_id}
-                    if facts.trace_id is not None:
-                        exemplar["trace_id"] = facts.trace_id
-            self.request_duration.observe(seconds, (length_class(source_tokens),), exemplar)
+        if facts is not None:
+            source_tokens = facts.source_tokens
+            if facts.reason is not None:
+                self.rejections.add((facts.reason,))
+            if facts.model is not None:
+                self.model_requests.add((facts.model, outcome))
+                labels = {"request_id": facts.request_id}
+                if facts.trace_id is not None:
+                    labels["trace_id"] = facts.trace_id
+                exemplar = Exemplar(labels, seconds, ended_at)
+        self.request_duration.observe(seconds, (length_class(source_tokens),), exemplar=exemplar)
 
     def count_cancellation(self) -> None:
         """Counts a translation that was given up because its client went away."""
-        with self._series.lock:
-            self.cancellations.add()
+        self._series.note(self.cancellations.add)
 
     def count_result(self, model: str, result: RequestResult) -> None:
         """Counts what the engine finished."""
-        labels = (length_class(result.num_source_tokens),)
-        timings = [sequence.timings for sequence in result.sequences]
-        with self._series.lock:
-            self.source_tokens.add((model,), result.num_source_tokens)
-            self.target_tokens.add((model,), result.num_target_tokens)
-            self.queue_duration.observe(min(timing.queue_seconds for timing in timings), labels)
-            self.time_to_first_token.observe(min(timing.first_token_seconds for timing in timings), labels)
-            for sequence in result.sequences:
-                if sequence.num_target_tokens > 1:
-                    timing = sequence.timings
-                    stay = timing.queue_seconds + timing.encode_seconds + timing.decode_seconds
-                    seconds = max(0.0, stay - timing.first_token_seconds) / (sequence.num_target_tokens - 1)
-                    self.time_per_token.observe(seconds, (length_class(sequence.num_source_tokens),))
+        sequences = [(each.num_source_tokens, each.num_target_tokens, each.timings) for each in result.sequences]
+        self._series.note(self._count_result, model, sequences)
+
+    def _count_result(self, model: str, sequences: Sequence[tuple[int, int, SequenceTimings]]) -> None:
+        num_source_tokens = sum(num_source for num_source, _, _ in sequences)
+        labels = (length_class(num_source_tokens),)
+        self.source_tokens.add((model,), num_source_tokens)
+        self.target_tokens.add((model,), sum(num_target for _, num_target, _ in sequences))
+        self.queue_duration.observe(min(timings.queue_seconds for _, _, timings in sequences), labels)
+        self.time_to_first_token.observe(min(timings.first_token_seconds for _, _, timings in sequences), labels)
+        for num_source, num_target, timings in sequences:
+            if num_target > 1:
+                stay = timings.queue_seconds + timings.encode_seconds + timings.decode_seconds
+                seconds = max(0.0, stay - timings.first_token_seconds) / (num_target - 1)
+                self.time_per_token.observe(seconds, (length_class(num_source),))
 
     def count_outcomes(self, model: str, outcomes: Iterable[SegmentOutcome]) -> None:
         """Counts what became of segments."""
+        facts = [(outcome.num_retries, outcome.truncated, outcome.warnings) for outcome in outcomes]
+        self._series.note(self._count_outcomes, model, facts)
+
+    def _count_outcomes(self, model: str, outcomes: Sequence[tuple[int, bool, Iterable[str]]]) -> None:
         labels = (model,)
-        with self._series.lock:
-            for outcome in outcomes:
-                self.segments.add(labels)
-                # Most have none; the first one makes the series all the same.
-                self.retries.add(labels, outcome.num_retries)
-                self.truncations.add(labels, outcome.truncated)
-                for code in outcome.warnings:
-                    self.warnings.add((model, code))
+        for num_retries, truncated, warnings in outcomes:
+            self.segments.add(labels)
+            # Most have none; the first one makes the series all the same.
+            self.retries.add(labels, num_retries)
+            self.truncations.add(labels, truncated)
+            for code in warnings:
+                self.warnings.add((model, code))
 
     def count_step(self, step: StepMessage) -> None:
         """Counts one step of the engine, or several that followed one another."""
-        with self._series.lock:
-            if step.num_rows:
-                self.batch_rows.observe(step.num_rows / step.num_steps, times=step.num_steps)
-                self.decode_duration.observe(step.decode_seconds / step.num_steps, times=step.num_steps)
-            if step.num_encoded_tokens:
-                self.encode_duration.observe(step.encode_seconds)
-                num_positions = step.num_encoded_tokens + step.num_padding_tokens
-                self.padding.observe(step.num_padding_tokens / num_positions)
+        self._series.note(self._count_step, step)
+
+    def _count_step(self, step: StepMessage) -> None:
+        if step.num_rows:
+            self.batch_rows.observe(step.num_rows / step.num_steps, times=step.num_steps)
+            self.decode_duration.observe(step.decode_seconds / step.num_steps, times=step.num_steps)
+        if step.num_encoded_tokens:
+            self.encode_duration.observe(step.encode_seconds)
+            num_positions = step.num_encoded_tokens + step.num_padding_tokens
+            self.padding.observe(step.num_padding_tokens / num_positions)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return self._series.counter(f"gossamer_{name}", text, *labels)

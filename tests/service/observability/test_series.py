@@ -6,6 +6,7 @@ import pytest
 from prometheus_client import CollectorRegistry, disable_created_metrics
 from prometheus_client import Counter as TheirCounter
 from prometheus_client import Histogram as TheirHistogram
+from prometheus_client.core import Exemplar
 from prometheus_client.exposition import generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 
@@ -55,10 +56,8 @@ def test_what_is_written_is_what_the_library_writes(both, write):
 def test_a_bucket_names_the_last_one_that_fell_into_it(both):
     ours, _, series = both
     histogram = series.histogram("seconds", "How long.", BOUNDS)
-    histogram.observe(0.2, exemplar={"request_id": "first"})
-    histogram.observe(0.3, exemplar={"request_id": "second"})
-    histogram.observe(0.4)
-    histogram.observe(7.0, exemplar={"request_id": "slow"})
+    for value, name in ((0.2, "first"), (0.3, "second"), (0.4, None), (7.0, "slow")):
+        histogram.observe(value, exemplar=Exemplar({"request_id": name}, value, 1.0) if name else None)
     (family,) = ours.collect()
     found = {sample.labels["le"]: sample.exemplar for sample in family.samples if sample.exemplar}
     assert {name: (each.labels["request_id"], each.value) for name, each in found.items()} == {
@@ -67,18 +66,41 @@ def test_a_bucket_names_the_last_one_that_fell_into_it(both):
     }
 
 
+def value_of(series):
+    (family,) = series.collect()
+    return family.samples[0].value
+
+
+def test_what_was_noted_is_counted_before_it_is_told():
+    series = Series()
+    counter = series.counter("requests", "How many.")
+    series.note(counter.add)
+    series.note(counter.add, (), 2.0)
+    assert value_of(series) == 3
+    assert value_of(series) == 3
+
+
+def test_notes_do_not_pile_up():
+    series = Series()
+    counter = series.counter("requests", "How many.")
+    for _ in range(10_000):
+        series.note(counter.add)
+    assert counter.family().samples[0].value > 9_000  # nobody asked
+
+
 def test_threads_lose_nothing():
     series = Series()
     counter = series.counter("requests", "How many.")
 
     def count():
         for _ in range(20_000):
-            with series.lock:
-                counter.add()
+            series.note(counter.add)
 
     threads = [threading.Thread(target=count) for _ in range(4)]
     for thread in threads:
         thread.start()
+    seen = [value_of(series) for _ in range(50)]
     for thread in threads:
         thread.join()
-    assert counter.family().samples[0].value == 80_000
+    assert seen == sorted(seen)
+    assert value_of(series) == 80_000
