@@ -139,6 +139,10 @@ class RequestContext:
         return str(route)
 
 
+IS_HEAD = "gossamer.is_head"
+"""In the scope of a HEAD that is served as a GET."""
+
+
 class SecurityHeaders:
     """Adds the headers of `SECURITY_HEADERS` to answers that have none of their own."""
 
@@ -220,7 +224,7 @@ class BodyLimits:
 
 
 class HeadAsGet:
-    """Answers HEAD as GET without the body."""
+    """Answers HEAD as GET without the body; for a GET that changes something, the scope has `IS_HEAD`."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -235,7 +239,7 @@ class HeadAsGet:
             await send({**message, "body": b""} if message["type"] == "http.response.body" else message)
 
         # A copy: the server keeps the request's own method, by which it knows that no body follows the headers.
-        await self._app({**scope, "method": "GET"}, receive, send_without_body)
+        await self._app({**scope, "method": "GET", IS_HEAD: True}, receive, send_without_body)
 
 
 def _lingering(receive: Receive, send: Send) -> Send:

@@ -21,7 +21,15 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from service.engine.errors import DeadlineExceeded, EngineDead, EngineError, EngineStopping, WaitTooLong
+from service.engine.errors import (
+    DeadlineExceeded,
+    EngineDead,
+    EngineError,
+    EngineStopping,
+    NotInTime,
+    WaitTooLong,
+    WorkTooLong,
+)
 from service.engine.interface import EngineStats, ModelInfo
 from service.engine.limits import EngineLimits
 from service.engine.request import (
@@ -35,7 +43,7 @@ from service.engine.request import (
     TokensEvent,
 )
 from service.engine.scheduler import Scheduler, first_part
-from service.engine.speed import Speed, wait_seconds
+from service.engine.speed import Speed, wait_seconds, work_seconds
 from service.engine.step import ONE_STEP, ModelRunner, SchedulerOutput, SequenceUpdate, StepResult, Stride
 
 logger = logging.getLogger(__name__)
@@ -51,6 +59,12 @@ MAX_STRIDE_SECONDS = 0.02
 
 SPEED_MEMORY_TOKENS_PER_ROW = 64
 """The speed is that of the last few sentences of each row."""
+
+WORK_MEMORY_TOKENS_PER_ROW = 256
+"""That by which work is refused that cannot be done in time is looked at for longer."""
+
+_SECONDS_BETWEEN_LOOKS = 1.0
+"""How often it is looked for work that has become hopeless."""
 
 _NEVER = sys.maxsize
 """More tokens than are ever started."""
@@ -183,6 +197,9 @@ class EngineCore:
         """Running sequences: when their first step started, how long their encoding took from there, and when that
         step ended: with the first token, for a step decodes what it has encoded."""
         self._speed = Speed(SPEED_MEMORY_TOKENS_PER_ROW * limits.max_rows)
+        self._work_speed = Speed(WORK_MEMORY_TOKENS_PER_ROW * limits.max_rows)
+        """Row tokens (`SequenceRequest.row_tokens`) a second; half count at a sequence's start, half at its end."""
+        self._looked_at = -math.inf
         self._busy_since = math.nan
         """When the last step ended; NaN after a pause. What is between two steps is part of the speed, too."""
         self._has_listener = True
@@ -237,6 +254,7 @@ class EngineCore:
             within_tokens = None
             if not is_begun:
                 scheduler.check_room(num_tokens, self._retry_after_seconds(scheduler), self._command_tokens)
+                self._check_time(scheduler, request)
                 within_tokens = self._promise(scheduler, first_part(request)[0])
             self._commands.append(_Submit(request, ticket, wants_events, self._clock(), within_tokens))
             self._command_tokens += num_tokens
@@ -262,6 +280,29 @@ class EngineCore:
         if not speed or limits.max_wait_seconds == math.inf:
             return _NEVER
         return max(ahead + num_tokens, int(speed * limits.max_wait_seconds))
+
+    def _check_time(self, scheduler: Scheduler, request: EngineRequest) -> None:
+        """Refuses what cannot be done until its deadline; called with the lock held.
+
+        Others that take turns with it count as far as they have as much to do as it has.
+
+        Raises:
+            WorkTooLong: Not even alone.
+            NotInTime: Not beside what waits.
+        """
+        speed = self._work_speed.settled
+        if request.deadline is None or not speed:
+            return
+        left = request.deadline - self._clock()
+        num_tokens = request.num_source_tokens
+        alone = work_seconds(request.row_tokens, speed)
+        if alone > left:
+            raise _work_too_long(num_tokens, alone, left)
+        waiting = scheduler.waiting_tokens + self._command_tokens
+        turns = (scheduler.waiting_requests + len(self._commands)) * num_tokens
+        needed = alone + min(waiting, turns) / (self._speed.tokens_per_second or math.inf)
+        if needed > left:
+            raise NotInTime(needed, left, waiting, self._limits.max_waiting_tokens)
 
     @property
     def promised_tokens(self) -> int:
@@ -349,6 +390,7 @@ class EngineCore:
 
     def _iterate(self, scheduler: Scheduler, runner: ModelRunner) -> None:
         self._expire(scheduler)
+        self._end_hopeless(scheduler)
         started_tokens = scheduler.started_tokens
         output = scheduler.schedule()
         if scheduler.running_sequences == 0 and not output.departed:
@@ -356,11 +398,12 @@ class EngineCore:
         started_at = self._clock()
         some_wait = scheduler.waiting_sequences > 0
         result = runner.execute(replace(output, stride=self._stride(scheduler, output)))
-        messages, num_ended_tokens = self._finish(scheduler, output, result, started_at)
+        messages, num_ended_tokens, ended_row_tokens = self._finish(scheduler, output, result, started_at)
         ended_at = self._clock()
         if some_wait:
             seconds = ended_at - (started_at if math.isnan(self._busy_since) else self._busy_since)
             self._speed.note(num_ended_tokens, seconds)
+            self._work_speed.note((output.num_row_tokens + ended_row_tokens) / 2, seconds)
         self._busy_since = ended_at
         self.stats = self._snapshot(scheduler, result, scheduler.started_tokens - started_tokens)
         num_encoded, num_padding = output.num_encoded_tokens
@@ -389,10 +432,37 @@ class EngineCore:
             messages.append(RequestMessage(tracked.command.ticket, DeadlineExceeded(request_id)))
         self._tell(messages)
 
+    def _end_hopeless(self, scheduler: Scheduler) -> None:
+        """Ends what will not be done until its deadline even if nothing else is done from now on.
+
+        Such work is refused when it comes, but by a speed that is not known at first, and may change. A stream goes on:
+        what it has told is worth something.
+        """
+        now, speed = self._clock(), self._work_speed.settled
+        if not speed or not scheduler.waiting_sequences or now - self._looked_at < _SECONDS_BETWEEN_LOOKS:
+            return
+        self._looked_at = now
+        messages: list[Message] = []
+        for request_id, waiting in scheduler.waiting_with_deadline():
+            command = self._tracked[request_id].command
+            request = command.request
+            left = (request.deadline or math.inf) - now
+            row_tokens = sum(request.sequences[index].row_tokens for index in waiting)
+            if request_id in self._listening or row_tokens / speed < left:
+                continue
+            whole, allowed = work_seconds(request.row_tokens, speed), left + now - command.submitted_at
+            error: EngineError = DeadlineExceeded(request_id)
+            if whole > allowed and not command.is_begun:
+                error = _work_too_long(request.num_source_tokens, whole, allowed)
+            scheduler.cancel(request_id)
+            del self._tracked[request_id]
+            messages.append(RequestMessage(command.ticket, error))
+        self._tell(messages)
+
     def _finish(
         self, scheduler: Scheduler, output: SchedulerOutput, result: StepResult, started_at: float
-    ) -> tuple[list[Message], int]:
-        """Books what a step did: messages of it, and source tokens of the sequences that ended."""
+    ) -> tuple[list[Message], int, int]:
+        """Books what a step did: messages of it, and source and row tokens of the sequences that ended."""
         for sequence_id in output.departed:
             self._encoded.pop(sequence_id, None)
         later_steps = result.decode_seconds * (1 - 1 / result.num_steps)
@@ -400,7 +470,7 @@ class EngineCore:
         for sequence_id, encode_seconds in result.encode_seconds.items():
             self._encoded[sequence_id] = started_at, encode_seconds, first_at
         messages: list[Message] = []
-        num_ended_tokens = 0
+        num_ended_tokens = ended_row_tokens = 0
         for update in result.updates:
             owner = scheduler.owner(update.sequence_id)
             assert owner is not None, f"the runner tells of sequence {update.sequence_id}, which does not run"
@@ -409,12 +479,14 @@ class EngineCore:
             events = self._events(tracked, index, update)
             if update.is_final:
                 scheduler.finish(update.sequence_id)
-                num_ended_tokens += len(tracked.command.request.sequences[index].source_ids)
+                sequence = tracked.command.request.sequences[index]
+                num_ended_tokens += len(sequence.source_ids)
+                ended_row_tokens += sequence.row_tokens
             if len(tracked.results) == len(tracked.command.request.sequences):
                 del self._tracked[request_id]
                 self._listening.discard(request_id)
             messages += [RequestMessage(tracked.command.ticket, event) for event in events]
-        return messages, num_ended_tokens
+        return messages, num_ended_tokens, ended_row_tokens
 
     def _events(self, tracked: _Tracked, index: int, update: SequenceUpdate) -> list[EngineEvent]:
         """What the submitter of a request is told of an update to one of its sequences."""
@@ -516,9 +588,14 @@ class EngineCore:
             decode_seconds_total=before.decode_seconds_total + result.decode_seconds,
             promised_tokens=scheduler.promised_tokens,
             source_tokens_per_second=self._speed.tokens_per_second,
+            row_tokens_per_second=self._work_speed.settled,
             gpu_memory_used_bytes=result.gpu_memory_used_bytes or before.gpu_memory_used_bytes,
             gpu_memory_total_bytes=result.gpu_memory_total_bytes or before.gpu_memory_total_bytes,
         )
+
+
+def _work_too_long(num_tokens: int, needed_seconds: float, left_seconds: float) -> WorkTooLong:
+    return WorkTooLong(num_tokens, int(num_tokens * left_seconds / needed_seconds), needed_seconds, left_seconds)
 
 
 def _nothing_held(stats: EngineStats) -> EngineStats:

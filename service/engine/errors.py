@@ -3,8 +3,10 @@
 EngineError
 ├── RequestRejected              refused before any of its work was queued; the engine is well
 │   ├── QueueFull                try again later
-│   │   └── WaitTooLong          likewise: there is room, but it would take too long
+│   │   ├── WaitTooLong          likewise: there is room, but it would take too long
+│   │   └── NotInTime            likewise: it would be started, but not done until its deadline
 │   ├── RequestTooLarge          more source tokens at once than the queue ever takes
+│   │   └── WorkTooLong          more than can be done until its deadline, with nothing else to do
 │   ├── SourceTooLong            one source is longer than the limit
 │   ├── SequenceTooLarge         source, target and beam together would never fit the cache or the batch
 │   ├── UnknownModel
@@ -22,6 +24,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+
+
+def _short(seconds: float) -> str:
+    return f"{seconds:.0f}" if seconds >= 10 else f"{seconds:.2g}"
 
 
 class EngineError(Exception):
@@ -71,6 +77,27 @@ class WaitTooLong(QueueFull):
         self.max_wait_seconds = max_wait_seconds
 
 
+class NotInTime(QueueFull):
+    """Alone it would be done until its deadline, but not beside what is being done.
+
+    Attributes:
+        needed_seconds: How long it would take.
+        left_seconds: How long it may.
+    """
+
+    def __init__(
+        self, needed_seconds: float, left_seconds: float, waiting_tokens: int, max_waiting_tokens: int
+    ) -> None:
+        super().__init__(waiting_tokens, max_waiting_tokens, max(1.0, math.ceil(needed_seconds - left_seconds)))
+        self.args = (
+            f"the server is busy: this would take about {needed_seconds:.0f} s, and it may take "
+            f"{_short(left_seconds)} s; "
+            f"try again in {self.retry_after_seconds:.0f} s, or send it in parts",
+        )
+        self.needed_seconds = needed_seconds
+        self.left_seconds = left_seconds
+
+
 class RequestTooLarge(RequestRejected):
     """The request alone is more than the queue takes, even when empty.
 
@@ -83,6 +110,24 @@ class RequestTooLarge(RequestRejected):
         super().__init__(f"the text has {num_tokens} source tokens; at most {max_tokens} are taken in one request")
         self.num_tokens = num_tokens
         self.max_tokens = max_tokens
+
+
+class WorkTooLong(RequestTooLarge):
+    """The request alone is more than the engine does until its deadline, at the speed that it measures.
+
+    Attributes:
+        needed_seconds: How long it would take.
+        left_seconds: How long it may.
+    """
+
+    def __init__(self, num_tokens: int, max_tokens: int, needed_seconds: float, left_seconds: float) -> None:
+        super().__init__(num_tokens, max_tokens)
+        self.args = (
+            f"the text has {num_tokens} source tokens, which take about {needed_seconds:.0f} s here, and it may take "
+            f"{_short(left_seconds)} s: about {max_tokens} source tokens are done in that time; send it in parts",
+        )
+        self.needed_seconds = needed_seconds
+        self.left_seconds = left_seconds
 
 
 class SourceTooLong(RequestRejected):

@@ -91,6 +91,7 @@ class EngineStats:
         decode_seconds_total: Time spent in decode steps.
         promised_tokens: Of the tokens that wait, those that are promised to be started in time; of this very moment.
         source_tokens_per_second: Source tokens done a second of late, while more waited; 0 if not known.
+        row_tokens_per_second: Likewise `SequenceRequest.row_tokens`, by a longer look; 0 before that.
         gpu_memory_used_bytes: Of the GPU that runs the models, by every process; 0 without one.
         gpu_memory_total_bytes: Of the same GPU.
     """
@@ -113,6 +114,7 @@ class EngineStats:
     decode_seconds_total: float = 0.0
     promised_tokens: int = 0
     source_tokens_per_second: float = 0.0
+    row_tokens_per_second: float = 0.0
     gpu_memory_used_bytes: int = 0
     gpu_memory_total_bytes: int = 0
 

@@ -28,6 +28,11 @@ class SequenceRequest:
     options: DecodingOptions = DecodingOptions()
     forced_prefix: tuple[int, ...] = ()
 
+    @property
+    def row_tokens(self) -> int:
+        """Source tokens times the rows that decode them: a measure of the work, which a beam multiplies."""
+        return len(self.source_ids) * self.options.beam_size
+
 
 @dataclass(frozen=True, slots=True)
 class EngineRequest:
@@ -60,6 +65,11 @@ class EngineRequest:
     def num_source_tokens(self) -> int:
         """Over all sequences."""
         return sum(len(sequence.source_ids) for sequence in self.sequences)
+
+    @property
+    def row_tokens(self) -> int:
+        """As of a sequence, over all."""
+        return sum(sequence.row_tokens for sequence in self.sequences)
 
 
 @dataclass(frozen=True, slots=True)

@@ -277,6 +277,16 @@ class Scheduler:
         return tuple(self._requests)
 
     @property
+    def waiting_requests(self) -> int:
+        """Requests of which a sequence waits."""
+        return len(self._line)
+
+    def waiting_with_deadline(self) -> list[tuple[str, Sequence[int]]]:
+        """Requests of which a sequence waits and that have a deadline, each with the indices of what waits."""
+        requests = [(name, self._requests[name]) for name in self._line]
+        return [(name, request.waiting) for name, request in requests if request.request.deadline is not None]
+
+    @property
     def running_sequences(self) -> int:
         """Sequences started and not ended."""
         return len(self._owners)

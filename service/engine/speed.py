@@ -6,6 +6,12 @@ import math
 
 from service.engine.interface import SHARE_TOKENS
 
+WORK_MARGIN = 1.2
+"""How much longer work takes than its first round: some is tried again, and the last sentences do not fill a batch."""
+
+_SETTLED_AFTER_SECONDS = 5.0
+"""A speed by which work is refused for good has been looked at for so long."""
+
 _SURE_AFTER_SHARE = 1 / 8
 _SURE_AFTER_SECONDS = 3.0
 """The speed is known after so much of what is remembered, or after so long: a full batch may take that to end."""
@@ -28,7 +34,7 @@ class Speed:
         self._tokens = 0.0
         self._seconds = 0.0
 
-    def note(self, num_tokens: int, seconds: float) -> None:
+    def note(self, num_tokens: float, seconds: float) -> None:
         """Some time in which more waited, and the tokens of what ended in it."""
         kept = math.exp(-num_tokens / self._memory_tokens)
         self._tokens = kept * self._tokens + num_tokens
@@ -39,6 +45,24 @@ class Speed:
         """The speed; 0 while it is not known."""
         is_sure = self._tokens >= _SURE_AFTER_SHARE * self._memory_tokens or self._seconds >= _SURE_AFTER_SECONDS
         return max(1.0, self._tokens) / self._seconds if is_sure and self._seconds else 0.0
+
+    @property
+    def settled(self) -> float:
+        """The speed, by so long a look that what cannot be done at it may be refused for good; 0 before that.
+
+        A machine so fast that its memory holds less time than that has no need to refuse for want of it.
+        """
+        return self._tokens / self._seconds if self._seconds >= _SETTLED_AFTER_SECONDS else 0.0
+
+
+def work_seconds(row_tokens: float, row_tokens_per_second: float) -> float:
+    """How long a piece of work takes if nothing else is done; 0 while nobody knows.
+
+    Args:
+        row_tokens: See `SequenceRequest.row_tokens`.
+        row_tokens_per_second: As `Speed.settled`.
+    """
+    return WORK_MARGIN * row_tokens / row_tokens_per_second if row_tokens_per_second else 0.0
 
 
 def wait_seconds(tokens_ahead: float, num_tokens: float, tokens_per_second: float) -> float:

@@ -87,6 +87,12 @@ class SchedulerOutput:
             num_positions += max(lengths) * len(lengths)
         return num_tokens, num_positions - num_tokens
 
+    @property
+    def num_row_tokens(self) -> int:
+        """The source tokens, each times the rows that its sequence takes."""
+        newcomers = (newcomer for group in self.groups for newcomer in group.newcomers)
+        return sum(len(newcomer.source_ids) * newcomer.options.beam_size for newcomer in newcomers)
+
 
 @dataclass(frozen=True, slots=True)
 class SequenceUpdate:

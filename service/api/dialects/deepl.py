@@ -34,6 +34,7 @@ from service.api.dialects.languages import (
 from service.api.dialects.store import StoredFile
 from service.api.dialects.texts import Manner, check_texts, find_model, translate_texts
 from service.api.errors import NotReady
+from service.api.middleware import IS_HEAD
 from service.api.responses import JsonResponse
 from service.engine.interface import ModelInfo
 from service.routing import UnknownLanguagePair, main_language
@@ -253,7 +254,8 @@ async def document_result(document_id: str, request: Request, services: Services
     fields = await read_fields(request)
     await admit(request, deepl_key(request, fields))
     document = services.dialects.documents.get(document_id, fields.text("document_key"), key_owner())
-    return file_response(*await services.dialects.documents.fetch(document))
+    is_head = request.scope.get(IS_HEAD, False)
+    return file_response(*await services.dialects.documents.fetch(document, keep=is_head))
 
 
 def _needed(fields: Fields, name: str) -> str:

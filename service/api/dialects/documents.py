@@ -127,8 +127,8 @@ class Documents:
             raise NoSuchDocument
         return document
 
-    async def fetch(self, document: Document) -> tuple[StoredFile, bytes]:
-        """The translation, which is then gone.
+    async def fetch(self, document: Document, *, keep: bool = False) -> tuple[StoredFile, bytes]:
+        """The translation, which is then gone, unless it is to be kept.
 
         Raises:
             HTTPException: If it is not done.
@@ -137,6 +137,8 @@ class Documents:
         if document.status != "done" or document.file is None:
             raise HTTPException(503, "Document translation is not done")
         found = await self.files.get(document.file.token)
+        if keep and found is not None:
+            return found
         self._documents.pop(document.document_id, None)
         if found is None:
             raise NoSuchDocument

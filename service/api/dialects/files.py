@@ -22,8 +22,9 @@ from service.api.dialects.languages import english_name, same_language
 from service.api.dialects.store import StoredFile
 from service.api.dialects.texts import find_model
 from service.api.errors import RateLimited
-from service.engine.errors import DeadlineExceeded, QueueFull
+from service.engine.errors import DeadlineExceeded, QueueFull, WorkTooLong
 from service.engine.interface import ModelInfo
+from service.engine.speed import work_seconds
 from service.markup import read_markups
 from service.text.documents.formats import FORMATS, file_ending, open_document
 from service.text.documents.parts import DocumentError, Part, TranslatableDocument
@@ -38,10 +39,17 @@ _BATCH_PARTS = 64
 _EXPANSION = 10
 """What a file may unpack to, as a multiple of the longest file."""
 
+_CHARACTERS_PER_TOKEN = 4.0
+"""About, without white space: more than most texts have, so that what is refused by it was without hope."""
+
+_SURE_AFTER_SECONDS = 10.0
+"""How long a file is translated before it is judged by that how long all of it will take."""
+
 _SAMPLE_CHARACTERS = 3_000
 _MAX_NAME_CHARACTERS = 100
 
 _TAG = re.compile(r"<!--.*?-->|<[^<>]*>", re.DOTALL)
+_SENTENCE_END = re.compile(r"(?<=[.!?…。！？])\s+|\n+")
 _STRANGE_IN_NAME = re.compile(r"[^\w.\- ()\[\]]")
 
 
@@ -200,12 +208,16 @@ async def translate_parts(
         on_progress: Told which share is done, 0 to 1.
 
     Raises:
-        EngineError: As the translator; a full queue is waited for.
+        EngineError: As the translator; a full queue is waited for. `WorkTooLong` as soon as it is known.
     """
     options = search_options(services.settings, (model,), {})
     done = [part.text for part in parts]
     total = sum(len(part.text) for part in parts) or 1
     num_characters = 0
+    started = time.monotonic()
+    num_tokens = await asyncio.to_thread(_guess_tokens, parts)
+    needed = work_seconds(num_tokens * options.beam_size, services.engine.stats().row_tokens_per_second)
+    _check_time(num_tokens, needed, deadline - started)
     for batch in _batches(parts):
         job = Job(tuple(parts[index].text for index in batch), model, options, deadline, terms=terms)
         translation = await _when_there_is_room(services, job, parts[batch[0]])
@@ -213,7 +225,25 @@ async def translate_parts(
             done[index] = text
             num_characters += len(parts[index].text)
         on_progress(num_characters / total)
+        spent = time.monotonic() - started
+        if spent > _SURE_AFTER_SECONDS:
+            _check_time(num_tokens, spent * total / max(1, num_characters), deadline - started)
     return done
+
+
+def _guess_tokens(parts: Sequence[Part]) -> float:
+    """About how many tokens a file has, each sentence counted once in a batch, for it is translated once."""
+    num_characters = 0
+    for batch in _batches(parts):
+        sentences = {found for index in batch for found in _SENTENCE_END.split(visible_text(parts[index]))}
+        num_characters += sum(len(word) for sentence in sentences for word in sentence.split())
+    return num_characters / _CHARACTERS_PER_TOKEN
+
+
+def _check_time(num_tokens: float, needed: float, allowed: float) -> None:
+    """Refuses a file that takes too long, instead of giving it up when its time is over."""
+    if needed > allowed:
+        raise WorkTooLong(int(num_tokens), int(num_tokens * allowed / needed), needed, allowed)
 
 
 async def _when_there_is_room(services: Services, job: Job, like: Part) -> list[str]:

@@ -3,14 +3,17 @@ import io
 import re
 import time
 import urllib.parse
+from dataclasses import replace
 
 import docx
 import pytest
 
+from service.api.dialects import files
 from service.api.dialects.files import safe_name
 from service.api.dialects.store import FileStore, StoreFull
 from service.engine.errors import QueueFull
 from tests.service.fake_tokenizer import upper
+from tests.service.fakes import FakeEngine
 
 KEY = {"Authorization": "DeepL-Auth-Key secret"}
 FILM = b"1\r\n00:00:01,000 --> 00:00:02,000\r\nHello there.\r\n"
@@ -207,6 +210,34 @@ def test_a_full_queue_is_waited_for(client, engine):
     assert time.monotonic() - started > 0.9
 
 
+def test_a_file_that_takes_too_long_is_refused_at_once(make_client, engine):
+    client = make_client(file_timeout_seconds=10)
+    engine.current_stats = replace(engine.current_stats, row_tokens_per_second=100.0)
+    sentences = b"".join(b"Line %d of a long text. " % index for index in range(300))  # 4 rows each
+    error = "the text has 1397 source tokens, which take about 67 s here, and it may take 10 s: about 208 source tokens"
+    assert error_of(send(client, content=sentences)).startswith(error)
+    status = finished(client, upload(client, content=sentences).json())
+    assert (status["status"], status["message"][: len(error)]) == ("error", error)
+    assert engine.requests == []
+    # What is there many times is translated once.
+    assert send(client, content=b"One and two. " * 500).status_code == 200
+
+
+def test_a_file_that_turns_out_to_take_too_long_is_given_up_early(make_client, engine, monkeypatch):
+    monkeypatch.setattr(files, "_SURE_AFTER_SECONDS", 0.1)
+    client = make_client(file_timeout_seconds=1.5)
+
+    class SlowEngine(FakeEngine):
+        async def submit(self, request):
+            await asyncio.sleep(0.2)
+            return await FakeEngine.submit(self, request)
+
+    engine.__class__ = SlowEngine
+    text = b"".join(b"Line %d of a long text.\n" % index for index in range(5000))
+    assert "send it in parts" in finished(client, upload(client, content=text).json())["message"]
+    assert len(engine.requests) <= 2
+
+
 def test_long_files_go_to_the_engine_in_pieces(client, engine):
     text = b"".join(b"Line %d of a long text.\n" % index for index in range(1000))
     assert fetched(client, send(client, content=text)).content == text.upper()
@@ -256,6 +287,17 @@ def test_a_document_is_translated_and_fetched_once(client):
     assert 'filename="report.docx"' in answer.headers["content-disposition"]
     message_of(result(client, handle), 404)
     assert client.get("/v2/usage", headers=KEY).json()["character_count"] == 12
+
+
+def test_to_ask_about_a_result_does_not_fetch_it(client):
+    handle = upload(client).json()
+    finished(client, handle)
+    path = f"/v2/document/{handle['document_id']}/result"
+    for _ in range(2):
+        answer = client.head(path, params={"document_key": handle["document_key"]}, headers=KEY)
+        assert (answer.status_code, answer.content, answer.headers["content-length"]) == (200, b"", "13")
+    assert result(client, handle).content == b"HELLO THERE.\n"
+    assert client.head(path, params={"document_key": handle["document_key"]}, headers=KEY).status_code == 404
 
 
 def test_while_it_is_translated_it_says_so(client, engine):
