@@ -34,8 +34,10 @@ from service.text.ends import ENGLISH_ORDINAL, Ends, certain, ends, finished
 from service.text.forms import DIGITS, MASKS, NEVER_WRITTEN, Form, Piece, make_form
 from service.text.guards import MINOR_FAULTS, Fault, faults, is_too_long
 from service.text.kept import KeptSpan, kept_spans, number_runs
+from service.text.lists import lacks_items, middle
 from service.text.names import is_copied_word, missing_names, names
 from service.text.negation import loses_negation
+from service.text.numerals import Numeral, lost_numerals, numerals
 from service.text.quotes import doubled, pairs
 from service.text.quotes import signs as quote_signs
 from service.text.segmenter import compress, has_letter
@@ -44,14 +46,17 @@ from service.text.terms import Replaced, Terms
 from service.text.windows import window_spans
 from service.text.wording import Change, changes, close_brackets, has_brackets, spoken
 
-WarningCode = Literal["repetition", "length", "untranslated", "not_translated", "parted", "negation", "name"]
+WarningCode = Literal[
+    "repetition", "length", "untranslated", "not_translated", "parted", "negation", "name", "number", "items"
+]
 WARNINGS: tuple[WarningCode, ...] = get_args(WarningCode)
 
-_Fault = Literal[Fault, "truncated", "order", "hollow", "negation", "characters", "name", "copied"]
-"""`truncated`: the model was stopped by a limit that the caller did not set; `order`: numbers have changed places;
-`hollow`: between two spans of which nothing else parts the words, there is no word left; `characters`: some were
-written that no text has; `name`: one is not there; `copied`: so were a
-few ordinary words, which is told and no more, for what a model writes instead is worse (docs/experiments.md)."""
+_Fault = Literal[Fault, "truncated", "order", "hollow", "items", "negation", "characters", "name", "number", "copied"]
+"""`truncated`: the model was stopped by a limit that the caller did not set; `order`: numbers have changed
+places; `hollow`: between two spans of which nothing else parts the words, there is no word left; `items`: one of a list
+is lost, or there twice; `characters`: some were written that no text has; `name`: one is not there; `number`: one in
+words is another one; `copied`: a few ordinary words are there again, which is told and no more, for what a model writes
+instead is worse (docs/experiments.md)."""
 
 _WEIGHTS: dict[_Fault, int] = {
     "characters": 256,
@@ -61,21 +66,24 @@ _WEIGHTS: dict[_Fault, int] = {
     "too_short": 16,
     "order": 8,
     "hollow": 8,
+    "items": 8,
     "signs": 4,
     "quotes": 4,
     "untranslated": 2,
     "negation": 2,
     "name": 2,
+    "number": 2,
     "copied": 0,
     "marks": 1,
 }
-_MINOR: frozenset[_Fault] = frozenset({*MINOR_FAULTS, "negation", "name", "copied"})
+_MINOR: frozenset[_Fault] = frozenset({*MINOR_FAULTS, "negation", "name", "number", "copied"})
 _WARNING_FOR: dict[_Fault, WarningCode] = {
     "untranslated": "untranslated",
     "too_short": "length",
     "truncated": "length",
     "too_long": "length",
     "repetition": "repetition",
+    "items": "items",
 }
 """Of what is given back all the same."""
 
@@ -84,20 +92,22 @@ _RETRY_BEAM_SIZE = 4
 _RETRY_NGRAM_SIZE = 3
 _MIN_WORDS_TO_HALVE = 6
 
-_SEPARATOR = regex.compile(r"(?<=\s)(?:[|¦•·→←⇒►▶»]++|<?[-=]+>|<[-=]+)(?=\s)")
+_SEPARATOR = regex.compile(r"(?<=\s)(?:[|¦•·→←⇒►▶»]++|<?[-=]+>|<[-=]+|\.(?:\s\.)++)(?=\s)")
 _BETWEEN_WORDS = regex.compile(r"(?<=\p{L}{2}[)\]\"'”’]?\s)[<>=~*]++(?=\s[(\[\"'“‘]?\p{L}{2})")
 """Parts as good as independent of one another, as in *Home > Settings*."""
-_JOINING = regex.compile(r"(?<=\s)[&+/<>=~*|×÷≠≈≤≥]++(?=\s)|(?<=\w[)\]]?)[&+/](?=[(\[]?\w)")
+_JOINING = regex.compile(r"(?<=\s)(?:&amp;|[&+/<>=~*|×÷≠≈≤≥]++)(?=\s)|(?<=\w[)\]]?)[&+/](?=[(\[]?\w)")
 """Signs with something on both sides."""
-_PAUSE = regex.compile(r"(?<=[\p{L}\p{N}]\s?)(?:\.{2,4}+|…++|[!?]{2,}+)(?=\s*+[\p{L}\p{N}])")
+_PAUSE = regex.compile(r"(?<=[\p{L}\p{N}}\])>]\s?)(?:\.{2,4}+|…++|[!?]{2,}+)(?=\s*+[\p{L}\p{N}])")
 """Dots in the middle, which a model takes for the end of a sentence, or for anything."""
 _FINAL_MARKS = regex.compile(r"[\s.,!?…]+\Z")
 _REPEATED = regex.compile(
     r"((?:[\p{L}\p{M}'’-]++)(?:[ ][\p{L}\p{M}'’-]++){0,2}?)(,?[ ])\1(?:\2\1){2,}", regex.IGNORECASE
 )
+_JOINING_MARK = regex.compile(r"\s*+[,;:]\s++(?=\S)")
+"""What no part of a sentence begins with: a model leaves it out."""
 _SIGN = regex.compile(r"[()（）]|(?<!\b[wW])/(?=\s?\p{L}{2})")
 _WORDS = regex.compile(r"\S+")
-_LONE_LETTER = regex.compile(r"(?<![\w'’.-])(?![A-Za-zªº])\p{Latin}\p{M}*+(?![\w'’-])")
+_LONE_LETTER = regex.compile(r"(?<![\w'’.-])(?![A-Za-zªº](?!\p{M}))\p{Latin}\p{M}*+(?![\w'’-])")
 _BYTE_PIECE = regex.compile(r"<0x[0-9A-F]{2}>")
 
 
@@ -228,6 +238,8 @@ class _Candidate:
     faults: tuple[_Fault, ...]
     missing: tuple[KeptSpan, ...] = ()
     """The names that are not there."""
+    lost: tuple[Numeral, ...] = ()
+    """The numbers in words that are not there."""
 
     @property
     def faults_beyond_minor(self) -> tuple[_Fault, ...]:
@@ -250,9 +262,10 @@ class _Node:
     """Whether it is less than a sentence, so that its translation gets no capital and full stop of its own."""
     tries: list[_Try] = field(default_factory=list)
     guarded: bool = False
-    named: list[_Candidate] = field(default_factory=list)
-    """What was good but for a name, while the name is tried as a placeholder."""
-    named_try: _Try | None = None
+    unsure: list[_Candidate] = field(default_factory=list)
+    """What was good but for a name or a number, while it is tried as a placeholder, or in digits."""
+    unsure_try: _Try | None = None
+    numerals: tuple[Numeral, ...] | None = None
     shown: tuple[int, ...] = ()
     """What the model has written and somebody has read already: it stands."""
     fallback: list[_Candidate] = field(default_factory=list)
@@ -496,11 +509,12 @@ class SegmentWork:
         *,
         is_spoken: bool = True,
         names: Sequence[KeptSpan] = (),
+        in_digits: Sequence[Numeral] = (),
     ) -> bool:
         """Asks for one more translation; False if there is no such form, or it has been tried.
 
         Of the hidden spans those that are signs with a name are shown by it, if `is_spoken` is true; `names` are
-        those that are none of the node's kept spans.
+        those that are none of the node's kept spans, `in_digits` numbers that it is shown in digits.
         """
         vocabulary = self._vocabulary
         if placeholders >= len(vocabulary.placeholders):
@@ -513,12 +527,12 @@ class SegmentWork:
             [span for span in hidden if id(span) not in named],
             vocabulary.placeholders[placeholders],
             language=vocabulary.source_language,
-            changes=self._changes(node),
+            changes=self._changes(node, in_digits),
             spoken=signs,
         )
         options = options or self._options
         if form is None and signs:
-            return self._try(node, hidden, placeholders, options, is_spoken=False)
+            return self._try(node, hidden, placeholders, options, is_spoken=False, names=names, in_digits=in_digits)
         if form is None or len(self.encode(form.text).ids) > self._max_tokens:
             return False
         if any(old.form.text == form.text and old.options == options for old in node.tries):
@@ -530,12 +544,19 @@ class SegmentWork:
         self._open.append(node)
         return True
 
-    def _try_names(self, node: _Node, now: _Try, names: Sequence[KeptSpan]) -> bool:
-        """Asks for a translation in which the names cannot be lost; False if the model has no masks for that."""
+    def _try_plainly(self, node: _Node, now: _Try, candidate: _Candidate) -> bool:
+        """Asks for a translation in which what the candidate lost is hard to lose: names as masks, numbers in digits.
+
+        Returns:
+            False if there is nothing of that, or the model has no masks.
+        """
+        lost = candidate.missing if self._vocabulary.has_masks else ()
+        in_digits = tuple(numeral for numeral in candidate.lost if not numeral.is_ordinal)
+        if not lost and not in_digits:
+            return False
         hides = now.form.hides()
-        hidden = sorted([*(span for span in node.spans if id(span) in hides), *names], key=lambda span: span.start)
-        is_spoken = bool(now.form.spoken)
-        return self._vocabulary.has_masks and self._try(node, hidden, is_spoken=is_spoken, names=names)
+        hidden = sorted([*(span for span in node.spans if id(span) in hides), *lost], key=lambda span: span.start)
+        return self._try(node, hidden, is_spoken=bool(now.form.spoken), names=lost, in_digits=in_digits)
 
     def _judge(self, node: _Node, result: SequenceResult) -> None:
         """Takes the first good hypothesis, or decides what comes next."""
@@ -554,18 +575,18 @@ class SegmentWork:
             if sum(not candidate.faults for candidate in good) == self._num_wanted:
                 break  # To look at the rest would take three quarters of the time.
         good.sort(key=_weight)
-        if node.named_try is not None:
-            if good and _weight(good[0]) < _weight(node.named[0]):
+        if node.unsure_try is not None:
+            if good and _weight(good[0]) < _weight(node.unsure[0]):
                 self._settle(node, now, good[: self._num_wanted])
             else:
-                self._settle(node, node.named_try, node.named)
+                self._settle(node, node.unsure_try, node.unsure)
             return
         if good:
             # The caller's ranks: the rest is second choice, but never one that lost something.
             bad = [candidate for candidate in keeping if candidate.faults_beyond_minor == ("untranslated",)]
             chosen = [*good, *bad][: self._num_wanted]
-            if good[0].missing and self._try_names(node, now, good[0].missing):
-                node.named, node.named_try = chosen, now
+            if self._try_plainly(node, now, good[0]):
+                node.unsure, node.unsure_try = chosen, now
             else:
                 self._settle(node, now, chosen)
             return
@@ -612,8 +633,7 @@ class SegmentWork:
         found = self._faults(node, form, pieces, clean, text, hypothesis)
         if clean != written:
             found = (*found, "characters")
-        missing = self._missing(node, text)
-        return _Candidate(text, tuple(pieces), hypothesis, (*found, "name") if missing else found, missing)
+        return self._with_losses(node, _Candidate(text, tuple(pieces), hypothesis, found))
 
     def _try_other_form(self, node: _Node) -> bool:
         hard = [span for span in node.spans if not span.is_soft]
@@ -639,6 +659,11 @@ class SegmentWork:
         is_bad = bool({"repetition", "too_long"} & set(best.faults))
         if {"order", "hollow"} & set(best.faults) and node.depth < _MAX_DEPTH:
             self._part_around(node, node.spans if "order" in best.faults else ())
+            return
+        half = middle(node.text) if "items" in best.faults and node.depth < _MAX_DEPTH else None
+        if half is not None and not any(span.start < half[1] and half[0] < span.end for span in node.spans):
+            node.warnings.append("parted")
+            self._part(node, [KeptSpan(*half, node.text[slice(*half)], "symbol")], fragments=True)
             return
         if set(best.faults_beyond_minor) <= {"signs", "quotes"} and node.depth < _MAX_DEPTH:
             signs = _signs(node, best.faults)
@@ -674,8 +699,9 @@ class SegmentWork:
             node.warnings.append("negation")
         if "copied" in candidates[0].faults:
             node.warnings.append("untranslated")
-        if "name" in candidates[0].faults:
-            node.warnings.append("name")
+        for code in ("name", "number"):
+            if code in candidates[0].faults:
+                node.warnings.append(code)
         node.part = Part(
             node.start,
             node.end,
@@ -727,6 +753,10 @@ class SegmentWork:
             return
         text = node.text[start:end]
         inner = text.strip()
+        if mark := not is_kept and _JOINING_MARK.match(text):
+            self._add_child(node, start, start + mark.end(), fragments, is_kept=True)
+            self._add_child(node, start + mark.end(), end, fragments)
+            return
         if is_kept or not inner:
             literal = _Node(node.start + start, node.start + end, text, ())
             literal.part = Part(literal.start, literal.end, (text,))
@@ -768,7 +798,7 @@ class SegmentWork:
         pieces = finished(node.text, self._ends(node), pieces, language, is_cut=is_cut)
         return with_spaces(node.text, node.spans, pieces)
 
-    def _changes(self, node: _Node) -> Sequence[Change]:
+    def _changes(self, node: _Node, in_digits: Sequence[Numeral] = ()) -> Sequence[Change]:
         """What the model is shown otherwise than it stands there."""
         found = self._ends(node)
         result: list[Change] = [(0, len(found.beginning), "")] if found.beginning else []
@@ -778,7 +808,9 @@ class SegmentWork:
         result += [change for change in inner if len(found.beginning) <= change[0] and change[1] <= found.end]
         if found.shown != found.marks:
             result.append((found.end, found.end + len(found.marks), found.shown))
-        return result
+        digits = [(each.start, each.end, str(each.value)) for each in in_digits]
+        free = [new for new in digits if not any(old[0] < new[1] and new[0] < old[1] for old in result)]
+        return sorted([*result, *free]) if free else result
 
     def _candidate(self, node: _Node, form: Form, hypothesis: Hypothesis) -> _Candidate | None:
         """What a hypothesis means; None if it lost something, or says nothing."""
@@ -801,12 +833,28 @@ class SegmentWork:
         if not any(piece.span is None and any(map(str.isalnum, piece.text)) for piece in pieces):
             return None  # all words are lost: a node without any is not asked for
         found = self._faults(node, form, pieces, said, text, hypothesis)
-        missing = self._missing(node, text)
-        return _Candidate(text, tuple(pieces), hypothesis, (*found, "name") if missing else found, missing)
+        return self._with_losses(node, _Candidate(text, tuple(pieces), hypothesis, found))
 
-    def _missing(self, node: _Node, text: str) -> tuple[KeptSpan, ...]:
-        lexicon = self._vocabulary.lexicon
-        return () if lexicon is None else missing_names(node.text, text, node.spans, lexicon)
+    def _with_losses(self, node: _Node, candidate: _Candidate) -> _Candidate:
+        """A candidate with the names and numbers that it lacks."""
+        vocabulary, text = self._vocabulary, candidate.text
+        lexicon = vocabulary.lexicon
+        missing = () if lexicon is None else missing_names(node.text, text, node.spans, lexicon)
+        lost = lost_numerals(self._numerals(node), text, vocabulary.target_language)
+        if not missing and not lost:
+            return candidate
+        found = (*candidate.faults, *(("name",) if missing else ()), *(("number",) if lost else ()))
+        return replace(candidate, faults=found, missing=missing, lost=lost)
+
+    def _numerals(self, node: _Node) -> tuple[Numeral, ...]:
+        if node.numerals is None:
+            found = numerals(node.text, self._vocabulary.source_language) if self._vocabulary.target_language else ()
+            node.numerals = tuple(
+                each
+                for each in found
+                if not any(each.start < span.end and span.start < each.end for span in node.spans)
+            )
+        return node.numerals
 
     def _faults(
         self, node: _Node, form: Form, pieces: Sequence[Piece], said: str, text: str, hypothesis: Hypothesis
@@ -835,6 +883,11 @@ class SegmentWork:
             found.append("negation")
         if _is_hollow(node, pieces):
             found.append("hollow")
+        # Of a half of a list two items are one.
+        min_items = 2 if node.root else 3
+        languages = vocabulary.source_language, vocabulary.target_language
+        if repeated is None and lacks_items(node.text, text, *languages, min_items):
+            found.append("items")
         return tuple(found)
 
     def _retry_options(self) -> DecodingOptions:
@@ -934,7 +987,13 @@ def _is_hollow(node: _Node, pieces: Sequence[Piece]) -> bool:
         match = _JOINING.match(node.text, span.start) if id(span) in before else None
         return match is not None and match.end() == span.end
 
-    return any(is_lost(left, right) for left, right in itertools.pairwise([start, *node.spans, end]))
+    return any(is_lost(left, right) for left, right in itertools.pairwise([start, *node.spans, end])) or (
+        _LABEL.match(node.text) is not None and id(node.spans[0]) in before and not _has_word(before[id(node.spans[0])])
+    )
+
+
+_LABEL = regex.compile(r"(?:\p{L}[\p{L}\p{M}'’-]*+[ ]){1,3}+\d[\d.]*+[ ]?:")
+"""What the text behind it is counted by: *Step 2: ...*, *Error 404: ...*."""
 
 
 def _has_word(text: str) -> bool:

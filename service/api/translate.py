@@ -113,6 +113,8 @@ _WARNINGS: dict[WarningCode, str] = {
     "not_translated": "A part of it is in the source language, because no good translation was found.",
     "negation": "The source denies something, and the translation seems not to.",
     "name": "A name of the source is not in the translation.",
+    "items": "A list of the source has other items in the translation.",
+    "number": "A number that the source has in words is not in the translation.",
     "parted": "It was translated in pieces, because the model did not keep what stands between them.",
 }
 

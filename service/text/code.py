@@ -41,17 +41,36 @@ _MODULES = sys.stdlib_module_names | frozenset(
 )
 _TYPES = "const|let|var|val|auto|int|float|double|bool|boolean|char|long|short|byte|string|String"
 _MODIFIERS = (
-    r"(?:(?:export|default|public|private|protected|static|final|async|inline|virtual|override|pub|const)[ ])*+"
+    r"(?:(?:export|default|public|private|protected|static|final|async|inline|virtual|override|pub|const|constexpr|extern"
+    r"|unsigned|signed|volatile|mutable)[ ])*+"
 )
 _NOT_A_TABLE = r"(?!(?:THE|A|AN|ALL|YOUR|OUR|MY|THIS|THAT|THESE|THOSE|HERE|THERE|EACH|BELOW|ABOVE)\b)"
 _TABLE = rf"{_NOT_A_TABLE}[\w.\"`\[\]]{{1,80}}"
+
+# Commands that are no words of a sentence, with what they are told to do.
+COMMAND = (
+    r"(?:git[ ](?:add|bisect|branch|checkout|clone|commit|config|diff|fetch|init|log|merge|pull|push|rebase|remote"
+    r"|reset|restore|show|stash|status|switch|tag)|(?:npm|yarn|pnpm)[ ](?:ci|init|install|publish|run|start|test)"
+    r"|(?:pip3?|conda|apt|apt-get|brew|dnf|cargo|gem)[ ](?:install|uninstall|remove|update|upgrade|build|test)"
+    r"|docker[ ](?:build|compose|exec|images|ps|pull|push|run|stop)|kubectl[ ](?:apply|delete|describe|exec|get|logs)"
+    r"|sudo[ ][a-z][\w-]*)(?![\w-])"
+)
+OPTIONS = r"""(?:[ ]--?[A-Za-z][\w-]*+(?:=[^\s,;"']++)?|[ ]"[^"\n]{0,160}"|[ ]'[^'\n]{0,160}')"""
+# With nothing but names and options behind it; prose has other words there.
+_COMMAND_LINE = regex.compile(rf"{COMMAND}(?P<rest>(?:{OPTIONS}|[ ][\w@./:=~^*+$-]++){{1,12}}+)(?<![.:])")
+_NOT_TOLD = frozenset(
+    "a an and are as at by can command commands does error errors fail failed fails file files for from hangs has hook "
+    "hooks if in is it message messages not of on or our that the then to was were when will with works you".split()
+)
 
 # What a line without brackets, `=`, `;` and `+` begins with; most prose needs no closer look.
 _BEGINNING = regex.compile(
     r"(?:if|for|while|with|elif|else|try|finally|do|class|from|import|except|raise|throw|return|yield|assert|del|lambda"
     r"|select|SELECT|INSERT|UPDATE|DELETE|CREATE|ALTER|DROP|TRUNCATE|cat|cd|chmod|chown|cp|curl|echo|export|find|gcc|go"
-    r"|grep|head|java|kill|ls|make|mkdir|mv|node|npx|ps|python3?|rm|scp|sed|sh|source|ssh|tail|tar|touch|wget)\b|[#$]|.*--\Z"
+    r"|grep|head|java|kill|ls|make|mkdir|mv|node|npx|ps|python3?|rm|scp|sed|sh|source|ssh|tail|tar|touch|wget"
+    r"|git|npm|yarn|pnpm|pip3?|conda|apt|apt-get|brew|dnf|cargo|gem|docker|kubectl|sudo)\b|[#$]|.*--\Z"
 )
+_COMMENT = regex.compile(r"(?<=\S)\s++(?://++|\#++|--|/\*++)(?=\s+\p{L})")
 
 # Whatever else is in them.
 _WHOLE = regex.compile(
@@ -70,7 +89,8 @@ _WHOLE = regex.compile(
     | \}}?[ ]?(?:else|do|try|finally|(?:else[ ]if|catch)[ ]?{_ARGUMENTS})[ ]?\{{.*
     | {_MODIFIERS}(?:function\*?|fn|func|void)[ ]{_NAME}{_ARGUMENTS}.* | function[ ]?{_ARGUMENTS}[ ]?\{{.*
     | public[ ](?:static[ ])?(?:class|void|interface)[ ].*\{{\}}?
-    | (?:{_TYPES})(?:\[\])?[ ]{_NAME}(?:,[ ]?{_NAME})*;
+    | {_MODIFIERS}(?:{_TYPES})(?:\[\])?[ ]{_NAME}(?:,[ ]?{_NAME})*;
+    | {_MODIFIERS}{_DOTTED}<[\w:<>,?&*\[\] ]{{1,80}}>[&*]*+(?:[ ][&*]*+{_NAME}(?:[ ]?[=({{][^\n]*)?)?;
     | (?:break|continue|pass|return); | {_DOTTED}(?:\+\+|--);?
     | SELECT[ ][^\n]{{1,200}}[ ]FROM[ ]{_TABLE}(?:[ ;,)(].*)?
     | INSERT[ ]INTO[ ]{_TABLE}[ ]?(?:\(|VALUES|SELECT).* | UPDATE[ ]{_TABLE}[ ]SET[ ].*=.*
@@ -131,6 +151,9 @@ def is_code(line: str) -> bool:
         return False
     if _WHOLE.fullmatch(line):
         return True
+    command = _COMMAND_LINE.fullmatch(line)
+    if command and _NOT_TOLD.isdisjoint(_QUOTED.sub("", command["rest"]).split()):
+        return True
     if _STATEMENT.match(line) and not _PROSE.search(_QUOTED.sub("", line)):
         return True
     if line.startswith("import ") and set(line[7:].rstrip(";").split(", ")) <= _MODULES:
@@ -140,6 +163,15 @@ def is_code(line: str) -> bool:
         return True
     match = _CALL.fullmatch(line)
     return match is not None and _calls(match["name"], match["arguments"][1:-1])
+
+
+def code_before_comment(line: str) -> int | None:
+    """Where the words of a comment begin, with the sign before them in front, if the rest of a line is code."""
+    if "//" in line or "#" in line or "--" in line or "/*" in line:
+        for match in _COMMENT.finditer(line, 0, _MAX_LENGTH):
+            if is_code(line[: match.start()]):
+                return match.end()
+    return None
 
 
 def _has_expressions(match: regex.Match[str]) -> bool:

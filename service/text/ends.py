@@ -29,7 +29,7 @@ _MARKS = frozenset(".!?…:;,‽—–-\"'“”’»)]")
 """All that the two may match, but for white space."""
 _UNSURE = regex.compile(r"[\s.!?…:;,‽—–\"'“”’»)\]]++\Z")
 _MARKS_OF_SENTENCES = frozenset(".!?…:;,‽—–-") | {""}
-_SENTENCE_MARK = regex.compile(r"[.!?…‽]+")
+_ADDED_MARK = regex.compile(r"[.!?…‽]+|[,;:]")
 # A full stop that is a part of its word: a.m., U.S., etc., J.
 _ABBREVIATION = regex.compile(
     r"(?:\p{L}\.[\p{L}-]{0,3}|\betc|\b\p{L}|\b(?:Mr|Mrs|Dr|Jr|Sr|St|vs|Inc|Ltd|Co|Corp|apr|env|p|No))\Z"
@@ -175,7 +175,7 @@ def _with_ending(text: str, found: Ends, pieces: list[Piece], language: str) -> 
         # A mark of the model's own, where the source is no sentence; not what an abbreviation ends in.
         source_end = text.rstrip("\"'“”’»)] \t")
         ends_in_mark = source_end[-1:] in _MARKS_OF_SENTENCES
-        if not _SENTENCE_MARK.fullmatch(written) or ends_in_mark or _is_abbreviated(last.text, match):
+        if not _ADDED_MARK.fullmatch(written) or ends_in_mark or _is_abbreviated(last.text, match):
             return pieces
     elif found.marks == "." and (_ABBREVIATION.search(text[: found.end]) or _is_abbreviated(last.text, match)):
         return pieces

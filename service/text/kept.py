@@ -18,7 +18,7 @@ from typing import Literal, get_args
 
 import regex
 
-from service.text.code import is_code
+from service.text.code import COMMAND, OPTIONS, code_before_comment, is_code
 
 Kind = Literal[
     "code",
@@ -59,6 +59,7 @@ _UNIT = rf"""(?!\s?[ap]m\b|s\b)(?:
     | (?:{_PREFIX}?(?:m|g|s|A|K|V|W|Wh|Hz|N|Pa|J|C|F|Ω|H|T|L|l|t|eV|cal|bar|B|b|bit|bps|px|dB|Ah|VA|lm|lx|Bq|Sv|mol)
         | [KMGT]i(?:B|b|bit))
       (?:[²³]|\^[23])?(?:/(?:{_PREFIX}?(?:m|g|s|L|l|h|W|mol|px)|min|kg|d|y)(?:[²³]|\^[23])?)?
+    | (?:tbsp|tsp)(?:\.(?=[ ]\p{{Ll}}))?
     | km/h|h|min|kn|ha|mph|kph|rpm|fps|dpi|ppi|ppm|ppb|pt|rem|em|vh|vw|ft|yd|mi|lbs?|oz|psi|gal|kcal|dBm
     | EUR|USD|GBP|CHF|JPY
     )(?![\w/%])"""
@@ -85,14 +86,6 @@ _ARGUMENTS = r"""(?=
     )(?:[^()\n]|\((?:[^()\n]|\([^()\n]{0,80}\)){0,80}+\)){1,200}+\)"""
 _CALLED = r"[A-Za-z_]\w{0,60}+(?:(?:\.|::|->)[A-Za-z_]\w{0,60}+){0,4}+"
 
-# Commands that are no words of a sentence, with what they are told to do.
-_COMMAND = (
-    r"(?:git[ ](?:add|bisect|branch|checkout|clone|commit|config|diff|fetch|init|log|merge|pull|push|rebase|remote"
-    r"|reset|restore|show|stash|status|switch|tag)|(?:npm|yarn|pnpm)[ ](?:ci|init|install|publish|run|start|test)"
-    r"|(?:pip3?|conda|apt|apt-get|brew|dnf|cargo|gem)[ ](?:install|uninstall|remove|update|upgrade|build|test)"
-    r"|docker[ ](?:build|compose|exec|images|ps|pull|push|run|stop)|kubectl[ ](?:apply|delete|describe|exec|get|logs)"
-    r"|sudo[ ][a-z][\w-]*)(?![\w-])"
-)
 # A formula of short operands, as in x = y + 1, E = mc^2, a -> b; a dash alone may be one of prose.
 _OPERAND = r"(?:\([A-Za-z]\w?\)|[A-Za-z]{1,3}\^-?\w++|[A-Za-z](?:\w|[A-Za-z]\d)?(?:\([a-z]\))?|\d+(?:\.\d+)?)(?!['’\w])"
 _FORMULA = (
@@ -103,7 +96,9 @@ _CLOCK = r"\d{1,2}+(?:[:.]\d\d){0,2}[ \u00a0\u202f]?(?:[ap]\.[ ]?m\.|[ap]m|[AP]M
 _COUNTED = r"(?:No|Nos|Nr|Vol|Fig|Figs|Sec|Eq|pp)\.[ \u00a0]?\d+(?:[.,–-]\d+)*+"
 
 _SMALL = r"[\p{Ll}\p{Lo}\p{Lm}\p{Lt}\p{M}]*+"
-_NOT_PLAIN = rf"\p{{Lu}}\.\s\p{{Lu}}\.|\p{{Lu}}\p{{Ll}}{{1,3}}+\.\s?\d|pp\.\s?\d|\p{{L}}\w?\w?\s[=+*/<>:!^-]|{_COMMAND}"
+_NOT_PLAIN = (
+    rf"\p{{Lu}}\.\s\p{{Lu}}\.|\p{{Lu}}\p{{Ll}}{{1,3}}+\.\s?\d|pp\.\s?\d|CC\sBY|\p{{L}}\w?\w?\s[=+*/<>:!^-]|{COMMAND}"
+)
 """Words that others of the patterns begin with."""
 
 _JOINING = r"(?:(?!\p{Latin}|\p{Greek}|\p{Cyrillic})[\p{L}\p{M}])"
@@ -119,6 +114,8 @@ _STRUCTURED = regex.compile(
     # A line of one sign, as in a form or a table of contents.
     | (?P<run> (?P<sign>[^\w\s\p{{C}}])(?P=sign){{4,}}+ )
     | (?P<smiley> (?<!\S)[:;=]['’]?[-^o]?[)(DPpOo/|\\3*\]\[]++(?=[\s.,!?]|\Z) )
+    | (?P<dots> (?<!\S)\.(?:[ \u00a0\u202f]\.){{2,}}+(?![\w.]) )
+    | (?P<said> \[(?:sic|\.{{3}}|…)\] )
     | (?P<lone> (?<!\S)['’‘"“”](?!\S) )
     # Bidi and zero-width marks, controls. A soft hyphen belongs to its word and goes with it; letters of scripts that
     # spell with joiners keep them.
@@ -141,7 +138,7 @@ _STRUCTURED = regex.compile(
     | (?P<counted> (?<![\w.]){_COUNTED} )
     | (?P<initials> (?<![\w.])\p{{Lu}}\.(?:[ ]\p{{Lu}}\.)++ | (?<![\w.])(?:\p{{Lu}}\.){{3}}(?=[ ]\p{{Lu}}\p{{Ll}})
         | (?<![\w.])(?:e\.[ ]?g|i\.[ ]?e|Ph\.[ ]?D|[BM]\.(?:Sc|Ed)|[BM]\.B\.A)\.(?!\w) )
-    | (?P<command> (?<![\w.-]){_COMMAND} )
+    | (?P<command> (?<![\w.-]){COMMAND}{OPTIONS}*+ )
     | (?P<formula> (?<![\w.,/'’-]){_FORMULA}(?![\w(]) )
     | (?P<format>
           \{{\{{[^\n]{{0,200}}?\}}\}}+ | \{{%[^\n]{{0,200}}?%\}} | \{{\#[^\n]{{0,200}}?\#\}} | <%[^\n]{{0,200}}?%>
@@ -167,7 +164,7 @@ _STRUCTURED = regex.compile(
         | (?<![\w.*])\*\.\w{{1,8}}(?!\w)
         | (?<![\w.])\.(?:git|env|bash|zsh|profile|docker|npm|ssh|config|local|well-known)\w*+(?!\w)
       )
-    | (?P<handle> (?<![\w@/.])@\w[\w.-]*+(?:@[\w.-]++)? | (?<![\w&/\#])\#\w++ )
+    | (?P<handle> (?<![\w@/.])@\w[\w.-]*+(?:@[\w.-]++)? | (?<![\w&/\#])\#(?:(?=[\w/.-]*\d)\w++(?:[-/.]\w++)*+|\w++) )
     | (?P<identifier>
           (?<!\S)-[A-Za-z](?=\s)
         | (?<![\w-])--[A-Za-z][\w-]*+(?:=[^\s,;]++)?
@@ -181,6 +178,12 @@ _STRUCTURED = regex.compile(
           (?![\w-]|['’]\p{{L}})
         | (?<![\w-])(?=\w*_\w)(?=\w*[A-Za-z])\w++(?:-\w++)*+
         | (?<![\w.-])(?:0x[0-9A-Fa-f]++|[0-9A-Fa-f]{{8}}-(?:[0-9A-Fa-f]{{4}}-){{3}}[0-9A-Fa-f]{{12}})(?!\w)
+        # An account's number (IBAN), in groups of four.
+        | (?<![\w.-])[A-Z]{{2}}\d\d(?=[A-Z ]*+(?:\d[A-Z ]*+){{8}})(?:[ ][A-Z0-9]{{4}}){{3,7}}+
+          (?:[ ]\d[A-Z0-9]{{0,2}})?+(?![\w-])
+        # Licences, programs with their versions: Apache-2.0, GPL-3.0-or-later, BSD-3-Clause.
+        | (?<![\w.-])\p{{L}}\w*+(?:-\p{{L}}\w*+)*+-\d++(?:(?:\.\d++)++|-(?=\p{{Lu}})\w++)(?:-\w++)*+(?!\w)
+        | (?<![\w.-])CC[ ]BY(?:-(?:SA|NC|ND))*+(?:[ ]\d\.\d)?(?![\w-])
         | (?<![\w.,-])v\d++(?:\.\d++)*+(?:-[a-z]++(?:\.?\d++)?)?+(?!\w)
         | (?<![\w.,/-])(?!\d++(?:st|nd|rd|th|s|am|pm|AM|PM|h|e|er|x)\b)
           (?!{_NUMBER}(?:{_UNIT}|(?:[kKmMbBT]|[bmt]n)[ ]?\p{{Sc}}))
@@ -203,7 +206,7 @@ _HINT = regex.compile(
     r"""[^\p{L}\p{M}\s.,;:!?'"‘’“”()-] | \w\.\w | \w\( | :: | -- | (?<!\S)['’‘"“”](?!\S) | (?<!\S)-[A-Za-z]\s
     | \p{Ll}\p{Lu} | (?<!\w)\p{Lu}\.\s\p{Lu}\.
     | \b(?:git|npm|yarn|pip|conda|apt|brew|gem|cargo|docker|kubectl|sudo|import)\s
-    | ([.,;:!?'"‘’“”()])\1{4} | (?<!\S)[:;]['’]?[-^o]?[)(DPpOo]""",
+    | ([.,;:!?'"‘’“”()])\1{4} | [ ]\.[ ]\. | (?<!\S)[:;]['’]?[-^o]?[)(DPpOo]""",
     regex.VERBOSE,
 )
 
@@ -240,6 +243,8 @@ _KIND_OF: dict[str, Kind] = {kind: kind for kind in KINDS} | {
     "formula": "code",
     "run": "symbol",
     "lone": "symbol",
+    "dots": "symbol",
+    "said": "symbol",
     "smiley": "emoji",
 }
 """The groups of the pattern; some are not named as their kind."""
@@ -316,7 +321,11 @@ def _structured(text: str) -> Iterator[tuple[int, int, Kind]]:
         return
     if _PLAIN.fullmatch(text) or not _HINT.search(text):
         return
-    for match in _STRUCTURED.finditer(text):
+    comment = code_before_comment(text)
+    if comment is not None:
+        yield 0, comment, "symbol"
+    end_of_comment = len(text) - 2 * (comment is not None and text.endswith("*/"))
+    for match in _STRUCTURED.finditer(text, comment or 0, end_of_comment):
         group = match.lastgroup or ""
         if group == "plain":
             continue
@@ -330,6 +339,8 @@ def _structured(text: str) -> Iterator[tuple[int, int, Kind]]:
             end = start + len(match[0].rstrip(".-"))
         if end - start > 0:
             yield start, end, kind
+    if end_of_comment < len(text):
+        yield end_of_comment, len(text), "symbol"
 
 
 def _without_tail(text: str, start: int, end: int) -> int:

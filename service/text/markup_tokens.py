@@ -83,6 +83,7 @@ _NO_MARKUP = _RAW_TEXT | _RAW_CHARACTERS | {"noscript"}
 
 _LINE_BREAK = re.compile("\r\n|\r|\n")
 _BARE_LESS_THAN = re.compile("<")
+_CUT_END_TAG = re.compile(r"</([A-Za-z][^\s/>\0]*)[\s/]*")
 
 # https://html.spec.whatwg.org/multipage/syntax.html#optional-tags: which start tags end which open elements ...
 _ENDS_P = frozenset(
@@ -161,7 +162,12 @@ def _tokenized(document: str) -> Iterator[Token]:
             # A comment, or a declaration, that the document's end cuts off.
             yield Token(kind, start, end, raw if raw.endswith(">") else _closed(raw))
     if done < len(document):  # a tag that the document's end cuts off: nobody sees it, but it is the caller's
-        yield Token(Kind.TEXT, done, len(document), document[done:], text=document[done:])
+        rest = document[done:]
+        closing = _CUT_END_TAG.fullmatch(rest)
+        if closing is not None:
+            yield Token(Kind.CLOSE, done, len(document), rest.rstrip("/") + ">", closing[1].lower())
+        else:
+            yield Token(Kind.OTHER, done, len(document), rest.replace("<", "&lt;"))
 
 
 def _raw(document: str, start: int, limit: int, num_normal: int, *, drops: bool) -> tuple[int, str]:

@@ -25,6 +25,9 @@ _SURNAME = regex.compile(r"\p{Lu}['’]\p{Lu}")
 """*O'Neil*, *D'Angelo*: a name wherever it stands, unless an article stands before a word (*L'Italie*)."""
 _INSIDE = regex.compile(r"(?<=[\p{L}\p{N},][)\"”']?\s[(\"“']?)")
 _WORD = regex.compile(r"[\p{L}\p{M}]++")
+_CLUSTER = regex.compile(r"(?s:.)\p{M}*+")
+_LONGEST_CLUSTER = 64
+"""`unicodedata` takes quadratic time for longer ones."""
 _MIN_COMMON = 3
 """Letters that a word and its translation begin with, if they are akin."""
 
@@ -41,11 +44,12 @@ def missing_names(text: str, target: str, spans: Sequence[KeptSpan], lexicon: Le
     missing = []
     words: set[str] | None = None
     for span in names(text, spans, lexicon):
-        if target.count(span.text) >= text.count(span.text):
+        name = unicodedata.normalize("NFC", span.text)
+        if target.count(name) + (name != span.text) * target.count(span.text) >= text.count(span.text):
             continue
         if words is None:
             words = {_folded(word)[:_MIN_COMMON] for word in _WORD.findall(target)}
-        if all(map(lexicon.is_name, span.text.split("-"))) or _folded(span.text)[:_MIN_COMMON] not in words:
+        if all(map(lexicon.is_name, name.split("-"))) or _folded(span.text)[:_MIN_COMMON] not in words:
             missing.append(span)
     return tuple(missing)
 
@@ -63,20 +67,35 @@ def is_copied_word(source: str, target: str, lexicon: Lexicon) -> bool:
 
 def names(text: str, spans: Sequence[KeptSpan], lexicon: Lexicon) -> Iterator[KeptSpan]:
     """The names of a text that its translation should have, in order."""
-    found = list(_CAPITALISED.finditer(text))
+    shown, places = _composed(text)
+    found = list(_CAPITALISED.finditer(shown))
     if not found:
         return
     # A heading gives every word a capital, which says nothing then.
-    num_small = sum(word[0].islower() for word in _WORD.findall(text))
+    num_small = sum(word[0].islower() for word in _WORD.findall(shown))
     is_heading = sum(match.start() > 0 for match in found) > num_small
     for match in found:
         is_surname = bool(_SURNAME.match(match[0]))
         parts = match[0][2 if is_surname else 0 :].split("-")
         is_word = any(map(lexicon.is_translated, parts))
         is_known = all(map(lexicon.is_name, parts)) or (is_surname and not is_word)
-        is_guess = not (is_heading or is_word) and _INSIDE.match(text, match.start())
-        if (is_known or is_guess) and not any(span.start < match.end() and match.start() < span.end for span in spans):
-            yield KeptSpan(*match.span(), match[0], "name")
+        is_guess = not (is_heading or is_word) and _INSIDE.match(shown, match.start())
+        start, end = places[match.start()], places[match.end()]
+        if (is_known or is_guess) and not any(span.start < end and start < span.end for span in spans):
+            yield KeptSpan(start, end, text[start:end], "name")
+
+
+def _composed(text: str) -> tuple[str, Sequence[int]]:
+    """The text with each letter and its accents as one character, and where each begins; one place more for the end."""
+    if text.isascii() or unicodedata.is_normalized("NFC", text):
+        return text, range(len(text) + 1)
+    shown: list[str] = []
+    places: list[int] = []
+    for match in _CLUSTER.finditer(text):
+        cluster = unicodedata.normalize("NFC", match[0]) if len(match[0]) <= _LONGEST_CLUSTER else match[0]
+        shown.append(cluster)
+        places += [match.start()] * len(cluster)
+    return "".join(shown), [*places, len(text)]
 
 
 def _folded(word: str) -> str:

@@ -22,8 +22,8 @@ Pair = tuple[int, int]
 _DOUBLE = regex.compile(r"[\"“”„‟«»]")
 _SINGLE = regex.compile(
     r"""(?<![\p{L}\p{N}'’)\]])['‘](?!(?:tis|twas|em|cause|til|bout|round|n|cos|ere|neath)\b)(?=[\p{L}\p{N}\p{Sc}({\[#@…])
-        (?:[^'‘’\n"“”«»]|(?<=[\p{L}\p{N}])['’](?=[\p{L}\p{N}])){1,200}?
-        (?<=[\p{L}\p{N}.,;:!?…)\]}%])['’](?![\p{L}\p{N}'’])""",
+        (?:[^'‘’\n"“”«»]|(?<=[\p{L}\p{M}\p{N}])['’](?=[\p{L}\p{N}])){1,200}?
+        (?<=[\p{L}\p{M}\p{N}.,;:!?…)\]}%])['’](?![\p{L}\p{N}'’])""",
     regex.VERBOSE,
 )
 _WORD = regex.compile(r"[\p{L}\p{N}\p{Co}]")
@@ -113,6 +113,8 @@ def with_quotes(source: str, pieces: Sequence[Piece], language: str) -> list[Pie
         opening, closing = (source[their_left], source[their_right]) if is_straight else (text[left], text[right])
         if opening != text[left]:
             changes[left] = left + 1, opening
+        elif is_french and opening == "«" and text[left + 1 : left + 2].isalnum():
+            changes[left] = left + 1, "« "
         marks = _MARKS.search(source, their_left + 1, their_right)
         written = _MARKS.search(text, left + 1, right)
         wanted = "" if marks is None else marks[0].lstrip()

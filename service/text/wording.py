@@ -17,7 +17,7 @@ import regex
 
 from service.text.forms import Piece, Spoken
 from service.text.kept import KeptSpan
-from service.text.quotes import doubled
+from service.text.quotes import doubled, pairs
 
 Change = tuple[int, int, str]
 """`[start, end)` of the text, and what is shown instead; an empty stretch is an insertion."""
@@ -46,13 +46,15 @@ _CONTRACTION = regex.compile(
     regex.IGNORECASE,
 )
 _ASCII_WORD = re.compile(r"[a-z]+")
+_POSSESSIVE = regex.compile(r"(?<=\p{L}[sS])['’](?=\s\p{L})")
+"""Behind a plural: *the students' books*."""
 _DIGIT = re.compile(r"\d")
 _IN_BRACKETS = regex.compile(r"(?<![\w)\]])([(\[])(?=\p{L}\p{L}|[aAI]\s)[^()\[\]\n]*?(?<!\s)([)\]])(?![\w(\[])")
 _WITHIN = regex.compile(r"(?<=[(\[])\s+|\s+(?=[)\]])")
 # A sign between words that has a name: which of the words below. Parted from them by spaces or, but for +, not at all.
 _NAMED_SIGN = regex.compile(
-    r"(?<=[\p{L}\p{N}][)\]\"'”’]?(\s?))(?:(&)|(?<=\s)(\+)|(?<=\p{L}{2}\s?)(/))\1"
-    r"(?=[(\[\"'“‘]?\p{L}{2}|(?<=&\s)[\p{L}\p{N}])"
+    r"(?<=[\p{L}\p{M}\p{N}][)\]\"'”’]?(\s?))(?:(&(?:amp;)?+)|(?<=\s)(\+)|(?<=\p{L}{2}\s?)(/))\1"
+    r"(?=[(\[\"'“‘]?\p{L}{2}|(?<=&(?:amp;)?\s)[\p{L}\p{N}])"
 )
 _NAMES_OF_SIGNS = ("and", "and", "or")
 _CONJUNCTIONS: dict[str, dict[str, str]] = {
@@ -99,7 +101,7 @@ def spoken(text: str, spans: Sequence[KeptSpan], source_language: str, target_la
         return ()
     found = []
     for span in spans:
-        match = _NAMED_SIGN.match(text, span.start) if span.text in "&+/" else None
+        match = _NAMED_SIGN.match(text, span.start) if span.text in ("&", "&amp;", "+", "/") else None
         if match is not None:
             name = next(name for name, group in zip(_NAMES_OF_SIGNS, match.groups()[1:], strict=True) if group)
             found.append(Spoken(span, shown[name], written[name]))
@@ -156,6 +158,12 @@ def _english(text: str) -> Iterator[Change]:
             continue  # a message
         place = match.end() - _CONTRACTIONS[word]
         yield place, place, "'"
+    if "' " in text or "’ " in text:
+        # With an s as behind other words: without it a model overlooks what is owned.
+        quoted = {place for pair in pairs(text) for place in pair}
+        for match in _POSSESSIVE.finditer(text):
+            if match.start() not in quoted:
+                yield match.end(), match.end(), "s"
     if not _DIGIT.search(text):
         return
     for match in _DAY.finditer(text):

@@ -1,8 +1,12 @@
 """What newcomers found wrong with the text, each a class of its own, on the running server with the bundled model."""
 
 import re
+import unicodedata
 
 import pytest
+
+from service.text.lists import lacks_items
+from service.text.numerals import lost_numerals, numerals
 
 
 def translate(server, text, format="text", source="en", target="fr", **body):
@@ -179,3 +183,70 @@ def test_no_sentence_ends_in_an_abbreviation(bundled_server):
     sources = ["Ph.D. students work hard.", "We met at 10 a.m. Monday.", "It was Smith vs. Jones.", "Mr. Hill left."]
     items = translate(bundled_server, sources, **{"return": ["segments"]})
     assert [len(item["segments"]) for item in items] == [1] * len(sources)
+
+
+def test_numbers_in_words_stay_the_same_numbers(bundled_server):
+    words = {"twenty-three": 23, "forty-two": 42, "fifty-six": 56, "eighty-seven": 87, "ninety-one": 91}
+    frames = ("I have {} cats.", "She is {} years old.", "There are {} people here.")
+    sources = [frame.format(word) for frame in frames for word in words]
+    numbers = [number for _ in frames for number in words.values()]
+    for source, number, item in zip(sources, numbers, translate(bundled_server, sources), strict=True):
+        found = lost_numerals(numerals(source, "en"), item["text"], "fr")
+        codes = {each["code"] for each in item.get("warnings", ())}
+        assert bool(found) == ("number" in codes), (source, item)
+        assert not found or str(number) not in item["text"]
+    assert sum("warnings" not in item for item in translate(bundled_server, sources)) > 10
+
+
+def test_what_belongs_to_several_is_not_lost(bundled_server):
+    sources = ["The students' books are on the table.", "My parents' house is big.", "James' car is red."]
+    found = texts(bundled_server, sources)
+    assert all(word in text for word, text in zip(["livres", "maison", "voiture"], found, strict=True)), found
+
+
+def test_no_item_of_a_list_is_lost(bundled_server):
+    sources = [
+        "red, green, blue",
+        "spoon; fork; knife",
+        "bread, milk, butter, eggs, cheese",
+        "one, two, three, four, five",
+        "north, south, east, west",
+        "He bought apples, pears, plums, and cherries.",
+    ]
+    for source, text in zip(sources, texts(bundled_server, sources), strict=True):
+        assert not lacks_items(source, text, "en", "fr"), (source, text)
+
+
+def test_references_licences_code_and_dots_come_back(bundled_server):
+    kept = {
+        "Your order #12345-AB is here.": "#12345-AB",
+        "Add 3 tbsp. of sugar.": "3 tbsp.",
+        "Pay to DE89 3704 0044 0532 0130 00 today.": "DE89 3704 0044 0532 0130 00",
+        "It is under Apache-2.0 now.": "Apache-2.0",
+        "[sic] yes": "[sic]",
+        "x = 5;  // the number": "x = 5;  // ",
+        "std::vector<int> v;": "std::vector<int> v;",
+        'git commit -m "Fix the door"': 'git commit -m "Fix the door"',
+        "Wait . . . .": " . . . .",
+        "The {x}... is here": "{x}... ",
+        "salt &amp; pepper": " &amp; ",
+    }
+    for (source, part), text in zip(kept.items(), texts(bundled_server, kept), strict=True):
+        assert text.count(part) == 1, (source, text)
+    assert "...." not in texts(bundled_server, ["The {x}... is here"])[0]
+    (text,) = texts(bundled_server, ["Error 404: page not found"])
+    assert re.match(r"\w+ 404 ?: \w", text), text
+    (text,) = texts(bundled_server, ["salt &amp; pepper"])
+    assert re.fullmatch(r".*\w.* &amp; .*\w.*", text), text
+
+
+def test_accents_in_two_characters_are_read_as_those_in_one(bundled_server):
+    sources = ["I saw François in Besançon.", "Zoë likes Puerto Jiménez.", "She is at 9 Rue Hébert."]
+    apart = [unicodedata.normalize("NFD", source) for source in sources]
+    composed = [unicodedata.normalize("NFC", text) for text in texts(bundled_server, apart)]
+    assert composed == texts(bundled_server, sources)
+
+
+def test_a_document_cut_off_in_a_tag_keeps_its_words(bundled_server):
+    sources = {"<p>The car</p": "<p>La voiture</p>", "<p>The cat</": "<p>Le chat&lt;/</p>"}
+    assert texts(bundled_server, sources, format="html") == list(sources.values())

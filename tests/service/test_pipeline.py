@@ -535,3 +535,70 @@ def test_what_may_yet_change_is_not_shown(text):
     work = SegmentWork(Vocabulary(TOKENIZER, "en"), DecodingOptions(), max_tokens=200)
     work.add(text)
     assert not work.shows_plainly(0)
+
+
+def counting(written):
+    """A model that knows few numbers in words."""
+    return lambda text: text.replace("We see", "On voit").replace("twenty-three", written)
+
+
+def test_a_number_that_became_another_is_shown_in_digits():
+    outcome, shown = run("We see twenty-three.", counting("vingt-quatre"), target="fr")
+    assert (outcome.nth_text(0), outcome.warnings, outcome.num_retries) == ("On voit 23.", (), 1)
+    assert shown == ["We see twenty-three.", "We see 23."]
+    outcome, shown = run("We see twenty-three.", counting("vingt-trois"), target="fr")
+    assert (outcome.nth_text(0), len(shown)) == ("On voit vingt-trois.", 1)
+
+
+def test_a_number_that_stays_wrong_is_told_of():
+    outcome, shown = run("We see twenty-three.", lambda text: "On voit dix.", target="fr")
+    assert (outcome.nth_text(0), outcome.warnings, len(shown)) == ("On voit dix.", ("number",), 2)
+
+
+def test_a_number_beside_digits_of_its_own_is_not_taken_for_them():
+    outcome, _ = run(
+        "We see twenty-three on 2.", lambda text: counting("trois")(text).replace("on", "sur"), target="fr"
+    )
+    assert (outcome.nth_text(0), outcome.warnings) == ("On voit trois sur 2.", ("number",))
+
+
+def forgetful(text):
+    """A model that knows the colours, and loses what is third in a row."""
+    colours = {"red": "rouge", "green": "vert", "blue": "bleu", "white": "blanc"}
+    found = [colours.get(word, word) for word in text.split(", ")]
+    return ", ".join(found[:2])
+
+
+def test_a_list_that_lost_something_is_translated_in_halves():
+    outcome, shown = run("red, green, blue, white", forgetful, target="fr")
+    assert (outcome.nth_text(0), outcome.warnings) == ("rouge, vert, bleu, blanc", ("parted",))
+    assert shown[-2:] == ["red, green", "blue, white"]
+
+
+def test_a_hypothesis_with_all_of_a_list_is_taken_first():
+    outcome, shown = run("red, green, blue", lambda _: ["rouge, bleu", "rouge, vert, bleu"], target="fr")
+    assert (outcome.nth_text(0), outcome.warnings, len(shown)) == ("rouge, vert, bleu", (), 1)
+
+
+def test_an_item_that_is_lost_whatever_is_tried_is_told_of():
+    outcome, _ = run("We sell ink, and so on, and art.", lambda _: "Encre.", target="fr")
+    assert "items" in outcome.warnings or "parted" in outcome.warnings
+
+
+def test_a_label_keeps_its_word():
+    outcome, shown = run("Error 404: not found", lambda text: text.upper().replace("ERROR 404", "404"))
+    assert outcome.nth_text(0) == "ERROR 404: NOT FOUND"
+    assert shown[-2:] == ["Error", "not found"]
+
+
+def test_the_words_beside_an_entity_are_not_lost():
+    outcome, shown = run(
+        "salt &amp; pepper", lambda text: "sel et poivre" if text == "salt and pepper" else "?", target="fr"
+    )
+    assert (outcome.nth_text(0), shown) == ("sel &amp; poivre", ["salt and pepper"])
+
+
+def test_what_stands_behind_a_mark_keeps_the_mark():
+    outcome, shown = run("Say {x}: yes, {y}; no", lambda text: without_signs(text).replace(":", "").replace(";", ""))
+    assert outcome.nth_text(0) == "SAY {x}: YES, {y}; NO"
+    assert shown[-2:] == ["yes,", "no"]

@@ -2,13 +2,22 @@ import time
 
 import pytest
 
-from service.text.code import is_code
+from service.text.code import code_before_comment, is_code
 
 
 @pytest.mark.parametrize(
     "line",
     [
         "sin(x)",
+        "std::vector<int> v;",
+        "Map<String, List<Integer>> ages = load(path);",
+        "static const std::vector<int>& all(int n);",
+        "unsigned int count;",
+        'git commit -m "Fix the bug of the year"',
+        "git push origin main",
+        "docker run -it --rm ubuntu bash",
+        "npm install --save-dev typescript",
+        "pip install requests",
         "f(n)",
         "print(i)",
         "print(total, end='')",
@@ -93,6 +102,11 @@ def test_lines_of_code(line):
     [
         "",
         "The cat sleeps.",
+        "git commit messages should be short",
+        "git push to the main branch",
+        "npm install fails on my machine",
+        "pip install requests.",
+        "apt install it",
         "file(s)",
         "he(r)",
         "child(ren)",
@@ -160,3 +174,21 @@ def test_a_line_is_looked_at_in_bounded_time(part):
     for length in (100, 399, 100_000):
         is_code((part * length)[:length])
     assert time.process_time() - started < 1
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("x = 5;  // the number", "x = 5;  //"),
+        ("y = x + 1  # count", "y = x + 1  #"),
+        ("for (int i = 0; i < 10; i++) // all of them", "for (int i = 0; i < 10; i++) //"),
+        ("return x; /* done */", "return x; /*"),
+        ("We like C # and tea // or so", None),
+        ("see https://x.org // there", None),
+        ("x = 5; //", None),
+        ("It is late -- too late.", None),
+    ],
+)
+def test_the_comment_behind_code_is_none(line, code):
+    end = code_before_comment(line)
+    assert (None if end is None else line[:end]) == code

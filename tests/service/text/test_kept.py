@@ -16,6 +16,21 @@ def found(text, is_known=None):
     [
         ("AT&T and R&D, but not salt & pepper; A & B", ["AT&T", "R&D"]),
         ("C++ or C#, not E flat", ["C++", "C#"]),
+        ("Orders #12345-AB, #A-2024/117 and #7.", ["#12345-AB", "#A-2024/117", "#7"]),
+        ("3 tbsp. of oil, 1 tsp of salt", ["3 tbsp.", "1 tsp"]),
+        (
+            "Under Apache-2.0, GPL-3.0-or-later, BSD-3-Clause or CC BY-SA 4.0; PostgreSQL-15.2. A top-10 list",
+            ["Apache-2.0", "GPL-3.0-or-later", "BSD-3-Clause", "CC BY-SA 4.0", "PostgreSQL-15.2", "10"],
+        ),
+        (
+            "pay to DE89 3704 0044 0532 0130 00 or GB29NWBK60161331926819",
+            ["DE89 3704 0044 0532 0130 00", "GB29NWBK60161331926819"],
+        ),
+        ("I is [sic] happy [...] so.", ["[sic]", "[...]"]),
+        ("Wait . . . . now, e.g. here. So.", [". . . .", "e.g."]),
+        ("x = 5;  // the number", ["x = 5;  //"]),
+        ("return x; /* it is done */", ["return x; /*", "*/"]),
+        ('Run git commit -m "Fix it" --amend to save.', ['git commit -m "Fix it" --amend']),
         ("Press Ctrl+Alt+Del, set key=value or a=b.", ["Ctrl+Alt+Del", "key=value", "a=b"]),
         ("registered with path=C:\\Temp\\run.bat within", ["path=C:\\Temp\\run.bat"]),
         (
@@ -74,7 +89,7 @@ def found(text, is_known=None):
         ("می\u200cخواهم a\u200cb", ["\u200c"]),
         ("{count}s left, the {item}s, ${x}st", ["{count}s", "{item}s", "${x}"]),
         ("Hi :) and :-( ok; x:) y", [":)", ":-("]),
-        ('git commit -m "fix"', ["git commit -m"]),
+        ('Then git commit -m "fix"', ['git commit -m "fix"']),
         ('{"name": "John", "age": 30}', ['{"name": "John", "age": 30}']),
         ('["a", "b"]', ["[", "]"]),
         ("N/A, a/b/c, w/o and/or", ["N/A", "a/b/c"]),

@@ -26,6 +26,7 @@ LEXICON = Lexicon(
         ("The Quick Zork of Chicago", ["Chicago"]),
         ("see Foo_Bar, @Bar, Foo/Bar, Foo.bar", []),
         ("WE WENT TO CHICAGO", []),
+        ("we saw Jime\u0301nez and A\u0300gnes", ["Jime\u0301nez", "A\u0300gnes"]),
     ],
 )  # fmt: skip
 def test_names_of_a_text(text, expected):

@@ -20,6 +20,9 @@ def shown(text, language="en"):
         ("We cant", "We can't"),
         # What may be meant as it stands.
         ("He lets go of it. Its well, we were ill.", "He lets go of it. Its well, we were ill."),
+        ("The students' books, James’ car", "The students's books, James’s car"),
+        ("THE GIRLS' ROOM", "The girls's room"),
+        ("the 'boys' left; rock 'n' roll, the boys'", "the \"boys\" left; rock 'n' roll, the boys'"),
         ("as was his wont, the cant of thieves", "as was his wont, the cant of thieves"),
         ("an IM; dont@x.org, #dont, /im/", "an IM; dont@x.org, #dont, /im/"),
         ("I can't swim.", "I can't swim."),

@@ -1,0 +1,118 @@
+"""Lists of words in a row: a translation has as many of them, and says none twice.
+
+    lacks_items("red, green, blue", "rouge, bleu", "en", "fr")       # True
+    lacks_items("spoon; fork; knife", "cuillère ; couteau ; couteau", "en", "fr")        # True
+    lacks_items("We sell nails, screws and glue.", "Nous vendons des clous et de la colle.", "en", "fr")     # True
+
+A text that is nothing but such a list (`middle`) can be translated in two halves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import regex
+
+_AND: dict[str, str] = {"en": "and|or|nor", "fr": "et|ou|ni"}
+
+_MIN_ITEMS = 3
+_WORD = r"[\p{L}\p{M}\p{N}'’-]++"
+_WORDS = regex.compile(_WORD)
+_END = regex.compile(r"[\s.!?…:,;]*+\Z")
+_COMMA = regex.compile(r"\s*+(?:(?:,|(?<!&\w{1,12});)\s++|[、，،]\s*+)")
+_ARTICLE = regex.compile(r"(?:(?:the|an?|some|les?|la|une?|des|du|de la)\s+|de l['’]|l['’]|d['’])+", regex.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Language:
+    """How one language joins.
+
+    Attributes:
+        words: What stands before a list's last item, or between any two.
+        joint: A comma, a word that joins, or both.
+        run: Three items or more, a word that joins before the last one; those inside have two words at most.
+    """
+
+    words: tuple[str, ...]
+    joint: regex.Pattern[str]
+    run: regex.Pattern[str]
+
+
+def _language(code: str) -> _Language | None:
+    words = _AND.get(code.partition("-")[0].lower())
+    return None if words is None else _LANGUAGES[words]
+
+
+def _compiled(words: str) -> _Language:
+    joint = rf"(?:\s*+(?:,|(?<!&\w{{1,12}});)(?:\s++(?:{words})\b|(?=\s))|\s++(?:{words})\b)"
+    item = rf"(?!\s++(?:{words})\b)(?:\s++(?!(?:{words})\b){_WORD}){{1,2}}+"
+    return _Language(
+        tuple(words.split("|")),
+        regex.compile(joint, regex.IGNORECASE),
+        regex.compile(rf"{_WORD}(?:\s*+[,;]{item})++(?:\s*+[,;])?+\s++(?:{words})\s++{_WORD}", regex.IGNORECASE),
+    )
+
+
+_LANGUAGES = {words: _compiled(words) for words in _AND.values()}
+
+
+def lacks_items(
+    source: str, target: str, source_language: str, target_language: str, min_items: int = _MIN_ITEMS
+) -> bool:
+    """Whether a translation has fewer items than a list of its source, or one of them again.
+
+    Args:
+        source: A segment.
+        target: Its translation.
+        source_language: Code of its language.
+        target_language: Code of the translation's.
+        min_items: Shorter lists are none.
+    """
+    if source.count(",") + source.count(";") < min_items - 1 - (min_items > 2):
+        return False
+    wanted = items(source, min_items)
+    if wanted:
+        found = _parted(target)
+        return len(found) < len(wanted) or len({*map(_plain, found)}) < len({*map(_plain, wanted)})
+    there, here = _language(source_language), _language(target_language)
+    if there is None or here is None or not any(f" {word} " in source for word in there.words):
+        return False
+    num_wanted = sum(_num_joints(there, match[0]) for match in there.run.finditer(source))
+    return num_wanted > 0 and _num_joints(here, target) < num_wanted
+
+
+def items(text: str, min_items: int = _MIN_ITEMS) -> list[str]:
+    """The items of a text that is nothing but a list, each of three words at most; none for other texts."""
+    if text.count(" ") > 3 * (text.count(",") + text.count(";") + 1):  # nearly always
+        return []
+    found = _parted(text)
+    is_list = len(found) >= min_items and all(1 <= len(_WORDS.findall(item)) <= 3 for item in found)
+    return found if is_list and not any(mark in item for item in found for mark in ".!?:") else []
+
+
+def middle(text: str) -> tuple[int, int] | None:
+    """Where the sign stands that parts a list into two halves; None for other texts."""
+    num_items = len(items(text, 2))
+    if not num_items:
+        return None
+    places = [match.span() for match in _COMMA.finditer(text, 0, _end(text))]
+    return places[(num_items - 1) // 2]
+
+
+def _end(text: str) -> int:
+    match = _END.search(text)
+    assert match is not None  # it may be empty
+    return match.start()
+
+
+def _parted(text: str) -> list[str]:
+    found: list[str] = _COMMA.split(text[: _end(text)].lstrip())
+    return found
+
+
+def _plain(item: str) -> str:
+    return _ARTICLE.sub("", item.casefold(), count=1)
+
+
+def _num_joints(language: _Language, text: str) -> int:
+    return sum(1 for _ in language.joint.finditer(text))

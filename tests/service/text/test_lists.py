@@ -1,0 +1,52 @@
+import time
+
+import pytest
+
+from service.text.lists import items, lacks_items, middle
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "lacks"),
+    [
+        ("red, green, blue", "rouge, vert, bleu", False),
+        ("red, green, blue", "rouge, bleu", True),
+        ("red, green, blue", "le rouge, le vert, le vert", True),
+        ("spoon; fork; knife.", "la cuillère ; le couteau ; un couteau.", True),
+        ("Well, well, well!", "Tiens, tiens, tiens !", False),
+        ("We sell nails, screws and glue.", "Nous vendons des clous, des vis et de la colle.", False),
+        ("We sell nails, screws, and glue.", "Nous vendons des clous et de la colle.", True),
+        ("She eats bread, ripe pears, plums or figs here.", "Ici elle mange du pain, des poires ou des figues.", True),
+        # No lists.
+        ("However, if it rains, we stay at home and read.", "Mais s'il pleut nous restons lire à la maison.", False),
+        ("He came, I think.", "Il est venu je crois.", False),
+        ("salt &amp; pepper &quot;and&quot; oil", "sel et poivre", False),
+        ("It costs 1,000 or 2,000 euros.", "Il coûte entre 1000 et 2000 euros.", False),
+    ],
+)
+def test_lists_that_lost_something(source, target, lacks):
+    assert lacks_items(source, target, "en", "fr") is lacks
+
+
+def test_in_other_languages_only_what_is_nothing_but_a_list_counts():
+    assert lacks_items("red, green, blue", "rot, blau", "en", "de")
+    assert not lacks_items("We sell nails, screws and glue.", "Wir verkaufen Leim.", "en", "de")
+
+
+def test_two_items_are_a_list_where_it_is_said_so():
+    assert not lacks_items("north, south", "nord", "en", "fr")
+    assert lacks_items("north, south", "nord", "en", "fr", min_items=2)
+
+
+def test_the_middle_of_a_list_parts_it():
+    text = "red, dark green; blue, white."
+    place = middle(text)
+    assert (text[: place[0]], text[slice(*place)], text[place[1] :]) == ("red, dark green", "; ", "blue, white.")
+    assert middle("red") is middle("We came, saw all there was to see, and won.") is None
+    assert items("red, green. Blue, white") == []
+
+
+@pytest.mark.parametrize("text", ["a, " * 50_000, "a b, c d; " * 10_000, " , ; " * 20_000, "a " * 100_000 + ","])
+def test_takes_linear_time(text):
+    begin = time.process_time()
+    lacks_items(text, text, "en", "fr")
+    assert time.process_time() - begin < 3
