@@ -100,9 +100,7 @@ _JOINING = regex.compile(r"(?<=\s)(?:&amp;|[&+/<>=~*|×÷≠≈≤≥]++)(?=\s)|
 _PAUSE = regex.compile(r"(?<=[\p{L}\p{N}}\])>]\s?)(?:\.{2,4}+|…++|[!?]{2,}+)(?=\s*+[\p{L}\p{N}])")
 """Dots in the middle, which a model takes for the end of a sentence, or for anything."""
 _FINAL_MARKS = regex.compile(r"[\s.,!?…]+\Z")
-_REPEATED = regex.compile(
-    r"((?:[\p{L}\p{M}'’-]++)(?:[ ][\p{L}\p{M}'’-]++){0,2}?)(,?[ ])\1(?:\2\1){2,}", regex.IGNORECASE
-)
+_REPEATED = regex.compile(r"((?:[\p{L}\p{M}'’-]++)(?:[ ][\p{L}\p{M}'’-]++){0,2}?)(,?[ ])\1(?:\2\1)+", regex.IGNORECASE)
 _JOINING_MARK = regex.compile(r"\s*+[,;:]\s++(?=\S)")
 """What no part of a sentence begins with: a model leaves it out."""
 _SIGN = regex.compile(r"[()（）]|(?<!\b[wW])/(?=\s?\p{L}{2})")

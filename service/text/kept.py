@@ -96,9 +96,7 @@ _CLOCK = r"\d{1,2}+(?:[:.]\d\d){0,2}[ \u00a0\u202f]?(?:[ap]\.[ ]?m\.|[ap]m|[AP]M
 _COUNTED = r"(?:No|Nos|Nr|Vol|Fig|Figs|Sec|Eq|pp)\.[ \u00a0]?\d+(?:[.,–-]\d+)*+"
 
 _SMALL = r"[\p{Ll}\p{Lo}\p{Lm}\p{Lt}\p{M}]*+"
-_NOT_PLAIN = (
-    rf"\p{{Lu}}\.\s\p{{Lu}}\.|\p{{Lu}}\p{{Ll}}{{1,3}}+\.\s?\d|pp\.\s?\d|CC\sBY|\p{{L}}\w?\w?\s[=+*/<>:!^-]|{COMMAND}"
-)
+_NOT_PLAIN = rf"\p{{Lu}}\.\s\p{{Lu}}\.|\p{{Lu}}\p{{Ll}}{{1,3}}+\.\s?\d|pp\.\s?\d|\p{{Lu}}{{2,3}}+\s\d\d|CC\sBY|\p{{L}}\w?\w?\s[=+*/<>:!^-]|{COMMAND}"
 """Words that others of the patterns begin with."""
 
 _JOINING = r"(?:(?!\p{Latin}|\p{Greek}|\p{Cyrillic})[\p{L}\p{M}])"
@@ -150,7 +148,7 @@ _STRUCTURED = regex.compile(
         | (?<![\d%])%(?:\d{{1,2}}\$)?[-+\#0]{{0,3}}(?:\d{{1,3}}|\*)?(?:\.(?:\d{{1,3}}|\*))?
           (?:hh|h|ll|l|L|q|j|z|t)?[diouxXeEfFgGaAcspn@](?![\w])
         | (?<![\d%])%L?\d{{1,2}}(?!\w) | (?<![\d%])%%
-        | (?<![\w%])%[A-Za-z_]\w{{0,40}}%(?!\w) | (?<![\w$])\$\$?[A-Za-z_]\w{{0,40}}
+        | (?<![\w%])%[A-Za-z_]\w{{0,40}}%(?!\w) | (?<![\w$])\$\$?[A-Za-z_]\w{{0,40}}(?:/[\w.+@%~=:-]*\w)*+
         | \\(?:[abfnrtv0"'\\](?![A-Za-z\\])|x[0-9A-Fa-f]{{2}}|u[0-9A-Fa-f]{{4}})
       )
     | (?P<tag>
@@ -181,6 +179,7 @@ _STRUCTURED = regex.compile(
         # An account's number (IBAN), in groups of four.
         | (?<![\w.-])[A-Z]{{2}}\d\d(?=[A-Z ]*+(?:\d[A-Z ]*+){{8}})(?:[ ][A-Z0-9]{{4}}){{3,7}}+
           (?:[ ]\d[A-Z0-9]{{0,2}})?+(?![\w-])
+        | (?<![\w.-])[A-Z]{{2,3}}(?=(?:[ ]?\d){{8}})[ ]\d++(?:[ ]\d++)*+(?![\w-])
         # Licences, programs with their versions: Apache-2.0, GPL-3.0-or-later, BSD-3-Clause.
         | (?<![\w.-])\p{{L}}\w*+(?:-\p{{L}}\w*+)*+-\d++(?:(?:\.\d++)++|-(?=\p{{Lu}})\w++)(?:-\w++)*+(?!\w)
         | (?<![\w.-])CC[ ]BY(?:-(?:SA|NC|ND))*+(?:[ ]\d\.\d)?(?![\w-])
@@ -218,7 +217,7 @@ _PLAIN_WORD = (
 _PLAIN = re.compile(rf"""(?:"?+{_PLAIN_WORD}(?:['-]{_PLAIN_WORD})*+[.,;:!?]?+"?+(?:[ ]|\Z))++""")
 
 # Without a sentence around them they say nothing: U.S., J.R.R., a letter that is no word.
-_INITIALS_ALONE = regex.compile(r"(?:\p{Lu}\.){2,8}+[.!?…]*+|[B-HJ-NP-XZ]")
+_INITIALS_ALONE = regex.compile(r"(?:\p{Lu}\.){2,8}+[.!?…]*+|[B-HJ-NP-XZb-hj-npq-xz]")
 
 # Longer than any word of an alphabet, also with hyphens in it: a key, a hash, a cat on the keyboard.
 _LONGEST_WORD = 60

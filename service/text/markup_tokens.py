@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from xml.parsers import expat
@@ -202,57 +204,71 @@ _KINDS = {
 }
 
 
+class _Open:
+    """The elements that are open, so that none is looked at twice: documents may be thousands deep."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self._places: defaultdict[str, list[int]] = defaultdict(list)
+
+    def push(self, name: str) -> None:
+        self._places[name].append(len(self.names))
+        self.names.append(name)
+
+    def pop(self) -> str:
+        name = self.names.pop()
+        self._places[name].pop()
+        return name
+
+    def ended_depth(self, name: str) -> int | None:
+        """How many elements stay open at a start tag; None if all do."""
+        ended = _ENDED_BY.get(name)
+        if ended is None:
+            return None
+        scope = self._innermost(_SCOPES.get(name, _SCOPE))
+        depths = []
+        for each in ended:
+            places = self._places[each]
+            first = bisect_right(places, scope)
+            depths += places[first : first + 1]
+        return min(depths, default=None)
+
+    def opened_depth(self, name: str) -> int | None:
+        """The place of the open element that an end tag ends, or None."""
+        place = self._innermost((name,))
+        is_reached = name in _TABLE_PARTS or self._innermost(_SCOPE) <= place
+        return place if place >= 0 and is_reached else None
+
+    def _innermost(self, names: Iterable[str]) -> int:
+        return max((self._places[name][-1] for name in names if self._places[name]), default=-1)
+
+
 def _nested(tokens: Iterator[Token]) -> Iterator[Token]:
     """Adds the end tags that are missing, leaves out those that end nothing."""
-    open_names: list[str] = []
+    elements = _Open()
     end = 0
 
     def close(depth: int, place: int) -> Iterator[Token]:
-        while len(open_names) > depth:
-            name = open_names.pop()
+        while len(elements.names) > depth:
+            name = elements.pop()
             yield Token(Kind.CLOSE, place, place, f"</{name}>", name)
 
     for token in tokens:
         end = token.end
         if token.kind in (Kind.OPEN, Kind.VOID):
-            depth = _ended_depth(token.name, open_names)
+            depth = elements.ended_depth(token.name)
             if depth is not None:
                 yield from close(depth, token.start)
             if token.kind is Kind.OPEN:
-                open_names.append(token.name)
+                elements.push(token.name)
         elif token.kind is Kind.CLOSE:
-            depth = _opened_depth(token.name, open_names)
+            depth = elements.opened_depth(token.name)
             if depth is None:
                 continue
             yield from close(depth + 1, token.start)
-            open_names.pop()
+            elements.pop()
         yield token
     yield from close(0, end)
-
-
-def _ended_depth(name: str, open_names: list[str]) -> int | None:
-    """How many elements stay open at a start tag; None if all do."""
-    ended = _ENDED_BY.get(name)
-    if ended is None:
-        return None
-    scope = _SCOPES.get(name, _SCOPE)
-    depth = None
-    for place in range(len(open_names) - 1, -1, -1):
-        if open_names[place] in ended:
-            depth = place
-        elif open_names[place] in scope:
-            break
-    return depth
-
-
-def _opened_depth(name: str, open_names: list[str]) -> int | None:
-    """The place of the open element that an end tag ends, or None."""
-    for place in range(len(open_names) - 1, -1, -1):
-        if open_names[place] == name:
-            return place
-        if open_names[place] in _SCOPE and name not in _TABLE_PARTS:
-            return None
-    return None
 
 
 _XML_ROOT = "gossamer"

@@ -26,6 +26,7 @@ def found(text, is_known=None):
             "pay to DE89 3704 0044 0532 0130 00 or GB29NWBK60161331926819",
             ["DE89 3704 0044 0532 0130 00", "GB29NWBK60161331926819"],
         ),
+        ("$HOME/bin is in VAT: FR 12 345678901", ["$HOME/bin", "FR 12 345678901"]),
         ("I is [sic] happy [...] so.", ["[sic]", "[...]"]),
         ("Wait . . . . now, e.g. here. So.", [". . . .", "e.g."]),
         ("x = 5;  // the number", ["x = 5;  //"]),

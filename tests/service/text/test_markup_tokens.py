@@ -70,6 +70,17 @@ def test_what_is_wrong_is_put_right_with_as_little_as_possible(document, repaire
     assert written(html_tokens(repaired)) == repaired
 
 
+@pytest.mark.parametrize("tag", ["div", "b", "p", "td", "li"])
+def test_deep_documents_take_linear_time(tag):
+    document = f"<{tag}>" * 40_000 + "x"
+    begin = time.process_time()
+    tokens = html_tokens(document)
+    assert time.process_time() - begin < 20  # each looking at all that are open: minutes
+    assert (
+        sum(token.kind is Kind.OPEN for token in tokens) == sum(token.kind is Kind.CLOSE for token in tokens) == 40_000
+    )
+
+
 def test_any_soup_of_tags_becomes_nested_and_loses_no_text():
     bits = "<p> </p> <b> </b> <i> </i> <li> </li> <td> </td> <table> </table> <br/> <div> </div>".split()
     bits += ["word", "&amp;", "<", ">", "🙂", "\r\n"]
