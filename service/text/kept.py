@@ -96,7 +96,10 @@ _CLOCK = r"\d{1,2}+(?:[:.]\d\d){0,2}[ \u00a0\u202f]?(?:[ap]\.[ ]?m\.|[ap]m|[AP]M
 _COUNTED = r"(?:No|Nos|Nr|Vol|Fig|Figs|Sec|Eq|pp)\.[ \u00a0]?\d+(?:[.,–-]\d+)*+"
 
 _SMALL = r"[\p{Ll}\p{Lo}\p{Lm}\p{Lt}\p{M}]*+"
-_NOT_PLAIN = rf"\p{{Lu}}\.\s\p{{Lu}}\.|\p{{Lu}}\p{{Ll}}{{1,3}}+\.\s?\d|pp\.\s?\d|\p{{Lu}}{{2,3}}+\s\d\d|CC\sBY|\p{{L}}\w?\w?\s[=+*/<>:!^-]|{COMMAND}"
+_NOT_PLAIN = (
+    rf"\p{{Lu}}\.\s\p{{Lu}}\.|\p{{Lu}}\p{{Ll}}{{1,3}}+\.\s?\d|pp\.\s?\d|\p{{Lu}}{{2,3}}+\s\d\d|CC\sBY"
+    rf"|\p{{L}}\w?\w?\s[=+*/<>:!^-]|{COMMAND}"
+)
 """Words that others of the patterns begin with."""
 
 _JOINING = r"(?:(?!\p{Latin}|\p{Greek}|\p{Cyrillic})[\p{L}\p{M}])"

@@ -16,7 +16,7 @@ import re
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from service.text.markup_tokens import Kind, MarkupError, Token, html_tokens, shown_raw, xml_tokens
@@ -66,6 +66,7 @@ class Rules:
         untranslated: Names of elements that are kept as they are, besides those that HTML knows.
         splitting: Names of elements at which a text ends.
         non_splitting: Names of elements at which none does.
+        attributes: Names of the attributes whose values are texts.
         finds_structure: In XML: whether elements beside text are taken for inline ones, and the others for blocks;
             otherwise all are inline.
     """
@@ -74,6 +75,7 @@ class Rules:
     untranslated: frozenset[str] = frozenset()
     splitting: frozenset[str] = frozenset()
     non_splitting: frozenset[str] = frozenset()
+    attributes: tuple[str, ...] = ()
     finds_structure: bool = True
 
 
@@ -374,7 +376,8 @@ class Markup:
 
 def read_html(document: str, rules: Rules | None = None) -> Markup:
     """Reads HTML: a fragment or a whole document. What is wrong in it is put right, see `markup_tokens`."""
-    return _read(document, html_tokens(document), rules or Rules())
+    rules = replace(rules or Rules(), attributes=TRANSLATED_ATTRIBUTES)
+    return _read(document, html_tokens(document), rules)
 
 
 def read_xml(document: str, rules: Rules | None = None) -> Markup:
@@ -440,7 +443,7 @@ def _read(document: str, tokens: list[Token], rules: Rules) -> Markup:
                     opaque[index] = whole
                 index = whole
                 continue
-            if is_translated and not rules.is_xml:
+            if is_translated:
                 _add_attributes(markup, index)
             if token.kind is Kind.OPEN:
                 translated.append(is_translated)
@@ -630,15 +633,19 @@ def _plain_unit(token: Token, index: int, text: str, start: int, place: Literal[
 def _add_attributes(markup: Markup, index: int) -> None:
     """Units for the attributes of a tag that are read by people."""
     token = markup._tokens[index]
-    wanted: tuple[str, ...] = TRANSLATED_ATTRIBUTES
-    if token.name == "input" and (token.attributes.get("type") or "").strip().lower() in _LABELLED_BY_VALUE:
+    wanted = markup._rules.attributes
+    if (
+        not markup._rules.is_xml
+        and token.name == "input"
+        and (token.attributes.get("type") or "").strip().lower() in _LABELLED_BY_VALUE
+    ):
         wanted += ("value",)
     if not any(name in token.attributes for name in wanted):
         return
     seen: set[str] = set()
     begin = 1 + len(token.name)
     for match in _TAG_ATTRIBUTE.finditer(token.raw, begin):
-        name = match[1].lower()
+        name = match[1] if markup._rules.is_xml else match[1].lower()
         if name in seen or name not in wanted:
             continue
         seen.add(name)

@@ -247,7 +247,9 @@ def _check_time(num_tokens: float, needed: float, allowed: float) -> None:
 
 
 async def _when_there_is_room(services: Services, job: Job, like: Part) -> list[str]:
-    rules = Rules(like.format == "xml", like.untranslated, like.splitting, finds_structure=False)
+    rules = Rules(
+        like.format == "xml", like.untranslated, like.splitting, attributes=like.attributes, finds_structure=False
+    )
     while True:
         try:
             if like.format == "text":

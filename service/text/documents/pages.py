@@ -14,6 +14,7 @@ from dataclasses import replace
 from service.text.documents.archive import Archive
 from service.text.documents.parts import InvalidDocument, Part, decode_text, encode_text
 from service.text.documents.trees import local_name, read_xml
+from service.text.markup import TRANSLATED_ATTRIBUTES
 
 _ODT_SPLITTING = frozenset(
     "text:p text:h text:tab text:line-break text:note text:note-citation text:note-body text:list text:list-item "
@@ -44,6 +45,9 @@ _XHTML_SPLITTING = frozenset(
 _XHTML_UNTRANSLATED = frozenset("script style code pre kbd samp var svg math object audio video template".split())
 _NCX_SPLITTING = frozenset("ncx head meta docTitle docAuthor navMap navPoint navLabel text content pageList".split())
 _NCX_UNTRANSLATED = frozenset({"head", "docAuthor"})
+
+_Rules = tuple[frozenset[str], frozenset[str], tuple[str, ...]]
+"""Of a file: what comes back as it is, where a text ends, which attributes are texts."""
 
 
 class PagesDocument:
@@ -90,7 +94,7 @@ def open_odt(data: bytes, *, max_expanded_bytes: int) -> PagesDocument:
     names = [name for name in ("content.xml", "styles.xml") if name in archive.names]
     if "content.xml" not in names:
         raise InvalidDocument("the file has no content.xml in it")
-    document = _pages(archive, dict.fromkeys(names, (_ODT_UNTRANSLATED, _ODT_SPLITTING)))
+    document = _pages(archive, dict.fromkeys(names, (_ODT_UNTRANSLATED, _ODT_SPLITTING, ())))
     return document.changed(lambda text: _ODT_SPACES.sub(_spaces, text))
 
 
@@ -103,7 +107,7 @@ def open_epub(data: bytes, *, max_expanded_bytes: int) -> PagesDocument:
     archive = Archive(data, max_expanded_bytes=max_expanded_bytes)
     container = read_xml(archive.read("META-INF/container.xml"), "META-INF/container.xml")
     packages = [node.get("full-path", "") for node in container.getroot().iter() if local_name(node) == "rootfile"]
-    rules: dict[str, tuple[frozenset[str], frozenset[str]]] = {}
+    rules: dict[str, _Rules] = {}
     for package in packages:
         folder = posixpath.dirname(package)
         for item in read_xml(archive.read(package), package).getroot().iter():
@@ -115,9 +119,9 @@ def open_epub(data: bytes, *, max_expanded_bytes: int) -> PagesDocument:
             if name not in archive.names:
                 continue
             if kind == "application/xhtml+xml":
-                rules[name] = (_XHTML_UNTRANSLATED, _XHTML_SPLITTING)
+                rules[name] = (_XHTML_UNTRANSLATED, _XHTML_SPLITTING, TRANSLATED_ATTRIBUTES)
             elif kind == "application/x-dtbncx+xml":
-                rules[name] = (_NCX_UNTRANSLATED, _NCX_SPLITTING)
+                rules[name] = (_NCX_UNTRANSLATED, _NCX_SPLITTING, ())
     if not rules:
         raise InvalidDocument("the book has no pages in it")
     return _pages(archive, rules)
@@ -131,15 +135,15 @@ def _spaces(match: re.Match[str]) -> str:
 _ENCODING = re.compile(r"""<\?xml[^>]*?encoding\s*=\s*["']([\w.-]+)["']""")
 
 
-def _pages(archive: Archive, rules: Mapping[str, tuple[frozenset[str], frozenset[str]]]) -> PagesDocument:
+def _pages(archive: Archive, rules: Mapping[str, _Rules]) -> PagesDocument:
     pages, codecs = {}, {}
-    for name, (untranslated, splitting) in rules.items():
+    for name, (untranslated, splitting, attributes) in rules.items():
         data = archive.read(name)
         read_xml(data, name)  # refuses what is not well-formed, or defines entities
         text, codec = decode_text(data, what=name)
         named = _ENCODING.search(text[:200])
         if named and not named[1].lower().startswith(("utf-8", "utf-16", "us-ascii")):
             raise InvalidDocument(f"{name} is in {named[1]}; such files must be UTF-8")
-        pages[name] = Part(text, "xml", untranslated, splitting)
+        pages[name] = Part(text, "xml", untranslated, splitting, attributes)
         codecs[name] = codec
     return PagesDocument(archive, pages, codecs)

@@ -52,12 +52,14 @@ class Part:
         format: What it is.
         untranslated: In XML: names of elements that come back as they are.
         splitting: In XML: names of elements at which a text ends; all others are inline.
+        attributes: In XML: names of the attributes whose values are texts.
     """
 
     text: str
     format: PartFormat = "text"
     untranslated: frozenset[str] = frozenset()
     splitting: frozenset[str] = frozenset()
+    attributes: tuple[str, ...] = ()
 
 
 class TranslatableDocument(Protocol):

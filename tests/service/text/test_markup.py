@@ -225,6 +225,11 @@ def test_rules_say_which_elements_are_what():
     )
     assert [unit.text for unit in read_xml("<r>a <k>b</k> c<s>d</s>e</r>", rules).units] == ["a b c", "d", "e"]
     assert [unit.text for unit in read_xml("<r><n>a</n><n>b</n></r>", rules).units] == ["ab"]
+    named = Rules(is_xml=True, attributes=("alt", "title"))
+    document = "<r title='a &amp; b'>c <i Alt='d' alt=\"e &lt; f\"/> g</r>"
+    assert [unit.text for unit in read_xml(document, named).units] == ["a & b", "e < f", "c g"]
+    assert [unit.text for unit in read_xml(document).units] == ["c g"]
+    read_xml(read_xml(document, named).write({}))
     flat = Rules(is_xml=True, finds_structure=False)
     assert [unit.text for unit in read_xml("<r><p>a</p> <p>b</p></r>", flat).units] == ["a b"]
 
