@@ -1,6 +1,6 @@
 """Numbers in words: a model that takes *twenty-three* for *twenty* is noticed, and shown 23.
 
-    found = numerals("I have twenty-three cats.", "en")     # (Numeral(7, 19, 23),)
+    found = numerals("I have twenty-three cats.", "en")     # (Numeral(7, 19, "twenty-three", 23),)
     lost_numerals(found, "J'ai vingt chats.", "fr")         # found
     lost_numerals(found, "J'ai 23 chats.", "fr")            # ()
 
@@ -43,12 +43,14 @@ class Numeral:
     Attributes:
         start: Where it begins in the text, in code points.
         end: One past its end.
+        text: The words.
         value: What it says.
         is_ordinal: Whether it is one of a row: *fifth*.
     """
 
     start: int
     end: int
+    text: str
     value: int
     is_ordinal: bool = False
 
@@ -83,11 +85,11 @@ def numerals(text: str, language: str) -> tuple[Numeral, ...]:
     # The library's other function says in a few microseconds whether there are any, which is seldom so.
     if language not in _LANGUAGES or alpha2digit(text, language) == text:
         return ()
-    return tuple(found for found in _joined(text, _all(text, language)) if _counts(text, found))
+    return tuple(filter(_counts, _joined(text, _all(text, language))))
 
 
 def lost_numerals(found: Sequence[Numeral], target: str, language: str) -> tuple[Numeral, ...]:
-    """Those of the numerals of a source whose value a translation has neither in words nor in digits.
+    """Those of the numerals of a source that a translation has neither in words of either language nor in digits.
 
     Args:
         found: Of the source.
@@ -98,7 +100,8 @@ def lost_numerals(found: Sequence[Numeral], target: str, language: str) -> tuple
     if not found or language not in _LANGUAGES:
         return ()
     values = set(_values(target, language))
-    return tuple(numeral for numeral in found if numeral.value not in values)
+    folded = target.casefold()
+    return tuple(each for each in found if each.value not in values and each.text.casefold() not in folded)
 
 
 def _main(language: str) -> str:
@@ -110,7 +113,7 @@ def _all(text: str, language: str) -> Iterator[Numeral]:
     for found in find_numbers(tokens, language, threshold=0):
         if found.value == int(found.value):
             start, end = tokens[found.start].span[0], tokens[found.end - 1].span[1]
-            yield Numeral(start, end, int(found.value), found.is_ordinal)
+            yield Numeral(start, end, text[start:end], int(found.value), found.is_ordinal)
 
 
 def _joined(text: str, found: Iterator[Numeral]) -> list[Numeral]:
@@ -120,15 +123,16 @@ def _joined(text: str, found: Iterator[Numeral]) -> list[Numeral]:
         last = result[-1] if result else None
         is_century = last is not None and 11 <= last.value <= 20 and not last.is_ordinal
         if last and is_century and 10 <= numeral.value <= 99 and text[last.end : numeral.start] in (" ", "-"):
-            result[-1] = Numeral(last.start, numeral.end, last.value * 100 + numeral.value, numeral.is_ordinal)
+            words, value = text[last.start : numeral.end], last.value * 100 + numeral.value
+            result[-1] = Numeral(last.start, numeral.end, words, value, numeral.is_ordinal)
         else:
             result.append(numeral)
     return result
 
 
-def _counts(text: str, numeral: Numeral) -> bool:
+def _counts(numeral: Numeral) -> bool:
     smallest = _SMALLEST_ORDINAL if numeral.is_ordinal else _SMALLEST
-    return smallest <= numeral.value <= _LARGEST and text[numeral.start : numeral.end].casefold() not in _NO_NUMERAL
+    return smallest <= numeral.value <= _LARGEST and numeral.text.casefold() not in _NO_NUMERAL
 
 
 def _values(text: str, language: str) -> Iterator[int]:
