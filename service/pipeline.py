@@ -47,7 +47,7 @@ from service.text.windows import window_spans
 from service.text.wording import Change, changes, close_brackets, has_brackets, spoken
 
 WarningCode = Literal[
-    "repetition", "length", "untranslated", "not_translated", "parted", "negation", "name", "number", "items"
+    "repetition", "length", "untranslated", "not_translated", "parted", "negation", "name", "number", "items", "redrawn"
 ]
 WARNINGS: tuple[WarningCode, ...] = get_args(WarningCode)
 
@@ -90,6 +90,9 @@ _WARNING_FOR: dict[_Fault, WarningCode] = {
 _MAX_DEPTH = 3
 _RETRY_BEAM_SIZE = 4
 _RETRY_NGRAM_SIZE = 3
+_MAX_REDRAWS = 2
+_HIGHEST_REDRAW_TEMPERATURE = 1.0
+"""At which a model draws what it was trained to write; at twice that it hardly draws anything else than salad."""
 _MIN_WORDS_TO_HALVE = 6
 
 _SEPARATOR = regex.compile(r"(?<=\s)(?:[|¦•·→←⇒►▶»]++|<?[-=]+>|<[-=]+|\.(?:\s\.)++)(?=\s)")
@@ -596,10 +599,9 @@ class SegmentWork:
         if keeping and keeping[0].faults_beyond_minor == ("order",) and self._try(node, node.spans):
             return
         if not node.guarded and (keeping or not node.spans):
-            node.guarded = True
             hides = now.form.hides()
             hidden = [span for span in node.spans if id(span) in hides]
-            options, is_spoken = self._retry_options(), bool(now.form.spoken)
+            options, is_spoken = self._next_options(node), bool(now.form.spoken)
             if self._try(node, hidden, self._alphabet(now.form), options, is_spoken=is_spoken):
                 return
         if node.fallback:
@@ -693,6 +695,8 @@ class SegmentWork:
         node.warnings += [_WARNING_FOR[fault] for fault in node.fallback[0].faults if fault in _WARNING_FOR]
 
     def _settle(self, node: _Node, now: _Try, candidates: Sequence[_Candidate]) -> None:
+        if now.options.temperature != self._options.temperature:
+            node.warnings.append("redrawn")
         if "negation" in candidates[0].faults:
             node.warnings.append("negation")
         if "copied" in candidates[0].faults:
@@ -887,6 +891,16 @@ class SegmentWork:
         if repeated is None and lacks_items(node.text, text, *languages, min_items):
             found.append("items")
         return tuple(found)
+
+    def _next_options(self, node: _Node) -> DecodingOptions:
+        """What is tried next with a node of which nothing good was written: what is to be drawn is drawn, if it can be."""
+        asked = self._options.temperature
+        if asked > 0 and node.num_redraws < _MAX_REDRAWS:
+            node.num_redraws += 1
+            cooler = min(asked / 2, _HIGHEST_REDRAW_TEMPERATURE) / 2 ** (node.num_redraws - 1)
+            return replace(self._options, temperature=cooler)
+        node.guarded = True
+        return self._retry_options()
 
     def _retry_options(self) -> DecodingOptions:
         beam_size = min(max(self._options.beam_size, _RETRY_BEAM_SIZE), self._max_beam_size)

@@ -116,6 +116,7 @@ _WARNINGS: dict[WarningCode, str] = {
     "items": "A list of the source has other items in the translation.",
     "number": "A number that the source has in words is not in the translation.",
     "parted": "It was translated in pieces, because the model did not keep what stands between them.",
+    "redrawn": "What was drawn at this temperature was no translation; it was drawn at a lower one, or searched.",
 }
 
 

@@ -602,3 +602,38 @@ def test_what_stands_behind_a_mark_keeps_the_mark():
     outcome, shown = run("Say {x}: yes, {y}; no", lambda text: without_signs(text).replace(":", "").replace(";", ""))
     assert outcome.nth_text(0) == "SAY {x}: YES, {y}; NO"
     assert shown[-2:] == ["yes,", "no"]
+
+
+HOT = DecodingOptions(temperature=4.0, seed=7)
+
+
+def drawn(text, temperatures, options=HOT):
+    """A segment's outcome where only draws at these temperatures are any good, and the options of each try."""
+    work = SegmentWork(Vocabulary(TOKENIZER, "en"), options, max_tokens=200)
+    work.add(text)
+    tried = []
+    while sequences := work.sequences():
+        (sequence,) = sequences
+        tried.append(sequence.options)
+        good = sequence.options.temperature in temperatures
+        written = text.upper() if good else "salad " * 20
+        hypothesis = Hypothesis((*TOKENIZER.encode(written, "fr").ids, EOS_ID), "stop")
+        work.take([SequenceResult((hypothesis,), "stop", SequenceTimings(0, 0, 0), len(text) + 1, 1)])
+    return work.outcome(0), tried
+
+
+@pytest.mark.parametrize(
+    ("good", "tried"), [({4.0}, [4.0]), ({1.0}, [4.0, 1.0]), ({0.5}, [4.0, 1.0, 0.5]), ({0.0}, [4.0, 1.0, 0.5, 0.0])]
+)
+def test_what_is_drawn_is_drawn_again_before_it_is_searched_and_that_is_told(good, tried):
+    outcome, options = drawn("Hello you.", good)
+    assert outcome.nth_text(0) == "HELLO YOU."
+    assert [each.temperature for each in options] == tried
+    assert outcome.warnings == (() if good == {4.0} else ("redrawn",))
+    assert {each.seed for each in options} == {7}
+    assert [each.beam_size for each in options] == [4 if each == 0.0 else 1 for each in tried]
+
+
+def test_a_low_temperature_is_halved_too():
+    _, options = drawn("Hello you.", {0.0}, options=DecodingOptions(temperature=0.8, top_k=5))
+    assert [(each.temperature, each.top_k) for each in options] == [(0.8, 5), (0.4, 5), (0.2, 5), (0.0, None)]
