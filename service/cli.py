@@ -11,7 +11,7 @@ import importlib.metadata
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -116,8 +116,8 @@ def serve(
 ) -> None:
     """Serve translations over HTTP: an API, its documentation, and a page to try it.
 
-    SIGTERM or Ctrl-C stops it: running requests are finished first, and the exit status is 0. It is 2 if the settings
-    cannot be used, and 1 if a model cannot be loaded or fails.
+    SIGTERM or Ctrl-C stops it: running requests are finished first, unless it comes again, and the exit status is 0.
+    It is 2 if the settings cannot be used, and 1 if a model cannot be loaded or fails.
     """
     from service.app import open_keys, open_models, open_tracing
     from service.observability.logging import configure_logging
@@ -327,7 +327,9 @@ def translate(
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="With --ray: written in order; an unfinished one is continued."),
+        typer.Option(
+            "--output", "-o", help="Write this file. Needed with --ray, which goes on with one that is unfinished."
+        ),
     ] = None,
     ray_workers: Annotated[
         int | None, typer.Option(min=1, help="With --ray: engines to run. Default: as many as there is room for.")
@@ -353,8 +355,8 @@ def translate(
         _fail("--model is a folder of this machine; with --server, name the languages", EXIT_USAGE)
     if server is None and api_key is not None:
         _fail("--api-key is for a --server", EXIT_USAGE)
-    if (ray is None) != (output is None):
-        _fail("--ray and --output go together", EXIT_USAGE)
+    if ray is not None and output is None:
+        _fail("--ray needs --output", EXIT_USAGE)
     if ray is not None and output is not None:
         if texts or server or html or xml or not file or len(file) > 1 or file == ["-"]:
             _fail("--ray translates one --file of lines, without --server, --html or --xml", EXIT_USAGE)
@@ -385,6 +387,7 @@ def translate(
                 options=options,
                 show_progress=progress,
                 tell=lambda message: typer.echo(message, err=True),
+                output=output,
             )
     except InputError as error:
         _fail(str(error), EXIT_USAGE)
@@ -406,6 +409,7 @@ def _translate_with_ray(
 ) -> None:
     from service.translate_command import InputError, TranslationFailed, progress_bar
 
+    _check_output(output, [file])
     try:
         from service.ray_translate import RayJob, translate_with_ray
     except ModuleNotFoundError as error:
@@ -420,6 +424,8 @@ def _translate_with_ray(
         _fail(str(error), EXIT_USAGE)
     except TranslationFailed as error:
         _fail(str(error), EXIT_FAILED)
+    except OSError as error:  # a full disk, say
+        _fail(f"{error.filename or output} cannot be used ({error.strerror or error})", EXIT_FAILED)
 
 
 @app.command(
@@ -483,6 +489,8 @@ def evaluate(
     The exit status is 0 if every set was scored, 2 if model or data cannot be used.
     """
     options = _options(beam_size)
+    if output is not None:
+        _check_output(output)
     try:
         from model.training.evaluation import main
 
@@ -511,6 +519,16 @@ def _say(message: str) -> None:
 def _fail(message: str, code: int) -> NoReturn:
     typer.echo(f"gossamer: {message}", err=True)
     raise typer.Exit(code)
+
+
+def _check_output(output: Path, inputs: Sequence[str] = ()) -> None:
+    """Before the work, and not after hours of it."""
+    from service.translate_command import InputError, check_output
+
+    try:
+        check_output(output, inputs)
+    except InputError as error:
+        _fail(str(error), EXIT_USAGE)
 
 
 def _fail_without_package(error: ModuleNotFoundError, what: str = "training", extra: str = "train") -> NoReturn:

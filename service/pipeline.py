@@ -893,7 +893,7 @@ class SegmentWork:
         return tuple(found)
 
     def _next_options(self, node: _Node) -> DecodingOptions:
-        """What is tried next with a node of which nothing good was written: what is to be drawn is drawn, if it can be."""
+        """What is tried next with a node that nothing good was written for: what was to be drawn is drawn again."""
         asked = self._options.temperature
         if asked > 0 and node.num_redraws < _MAX_REDRAWS:
             node.num_redraws += 1

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
@@ -29,6 +31,9 @@ _SWITCH_INTERVAL_SECONDS = 0.0005
 
 _KEEP_ALIVE_SECONDS = 75
 """How long a connection is kept for the next request. Clients that look every 5 seconds meet uvicorn's own end of 5."""
+
+_SAME_SIGNAL_SECONDS = 0.25
+"""A signal so soon after another one is the same: a terminal and a program between the two both pass it on."""
 
 _LAST_ANSWERS_SECONDS = 5
 """How long answers may take to be sent after the engine has ended every request."""
@@ -92,6 +97,8 @@ class _Server(uvicorn.Server):
         self.failed = False
         self._grace_seconds = grace_seconds
         self._on_listening = on_listening
+        self._told_at = math.nan
+        self._is_hurried = asyncio.Event()
 
     def fail(self) -> None:
         """Ends the server because the engine cannot go on."""
@@ -105,9 +112,19 @@ class _Server(uvicorn.Server):
             self._on_listening()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Begins to stop. A second signal changes nothing: the grace bounds the stop, and a forced one is a 500."""
+        """Begins to stop; a second signal ends the grace, a third one waits for no answer to be sent.
+
+        uvicorn's own second one would cancel what runs, and answer it with 500.
+        """
+        if time.monotonic() - self._told_at < _SAME_SIGNAL_SECONDS:
+            return
+        self._told_at = time.monotonic()
         if not self.should_exit:
             super().handle_exit(sig, frame)
+        elif not self._is_hurried.is_set():
+            asyncio.get_running_loop().call_soon_threadsafe(self._is_hurried.set)
+        else:
+            self.force_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Lets the engine finish what runs, then takes no more connections and waits for the last answers.
@@ -117,11 +134,18 @@ class _Server(uvicorn.Server):
         engine: Engine = self.config.app.state.services.engine  # type: ignore[union-attr]  # the app of `run`
         logger.info("stopping: %d requests have %g seconds to end", len(open_works()), self._grace_seconds)
         stopping = asyncio.create_task(engine.stop(self._grace_seconds))
+        hurried = asyncio.create_task(self._end_grace(engine))
         while not stopping.done():
             await asyncio.wait({stopping}, timeout=1)
             await self.on_tick(0)  # the answers' date
+        hurried.cancel()
         await stopping
         await super().shutdown(sockets)
+
+    async def _end_grace(self, engine: Engine) -> None:
+        await self._is_hurried.wait()
+        logger.warning("told a second time: stopping at once, and refusing the %d requests that run", len(open_works()))
+        await engine.stop(0)
 
 
 def _patient_protocol(max_seconds: float) -> type[asyncio.Protocol]:
@@ -185,7 +209,7 @@ def _welcome(host: str, port: int) -> str:
         f"  page   {base}/\n"
         f"  docs   {base}/docs\n"
         f"  try    curl {base}/v1/translate -H 'Content-Type: application/json' -d {body}\n"
-        "Ctrl-C stops it."
+        "Ctrl-C stops it, a second one at once."
     )
 
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 from model.decoding import DecodingOptions
@@ -109,8 +111,9 @@ def translate_inputs(
     options: DecodingOptions,
     show_progress: bool | None,
     tell: Callable[[str], None],
+    output: Path | None = None,
 ) -> None:
-    """Translates to standard output.
+    """Translates to standard output, or to a file.
 
     Args:
         inputs: What.
@@ -122,13 +125,16 @@ def translate_inputs(
         options: How to search.
         show_progress: Whether a bar is shown; None if a person would want it.
         tell: Told what a person should know.
+        output: File to write instead; one that is there is replaced, as soon as there is something to write.
 
     Raises:
-        InputError: The input cannot be used.
+        InputError: The input cannot be used, or the output by anybody.
         TranslationFailed: The model failed, or the server, or the output cannot be written.
         BrokenPipeError: Nobody reads on.
     """
-    if sys.stdout is None:  # what Python makes of a standard stream that its caller has closed
+    if output is not None:
+        check_output(output, inputs.paths or ())
+    elif sys.stdout is None:  # what Python makes of a standard stream that its caller has closed
         raise TranslationFailed("standard output is closed")
     if sys.stdin is None and inputs.reads_standard_input:
         raise InputError("standard input is closed")
@@ -137,16 +143,66 @@ def translate_inputs(
         if server is not None
         else _by_engine(settings or load_settings({}), source, target, options, inputs.format)
     )
-    with progress_bar(inputs.num_bytes(), _wants_bar(inputs, show_progress)) as report, opened as translate:
-        for block in inputs.blocks(report, tell):
-            translation = translate(block).encode()
+    name = "standard output" if output is None else str(output)
+    with (
+        progress_bar(inputs.num_bytes(), _wants_bar(inputs, show_progress)) as report,
+        opened as translate,
+        contextlib.ExitStack() as stack,
+    ):
+        file = sys.stdout.buffer if output is None else None
+
+        def write(translation: str) -> None:
+            nonlocal file
             try:
-                sys.stdout.buffer.write(translation)
-                sys.stdout.buffer.flush()
+                if file is None:
+                    file = stack.enter_context(_quietly_closed(open(name, "wb")))
+                file.write(translation.encode())
+                file.flush()
             except BrokenPipeError:
                 raise
             except OSError as error:
-                raise TranslationFailed(f"standard output cannot be written ({error.strerror})") from error
+                raise TranslationFailed(f"{name} cannot be written ({error.strerror})") from error
+
+        for block in inputs.blocks(report, tell):
+            write(translate(block))
+        if file is None:
+            write("")
+
+
+@contextlib.contextmanager
+def _quietly_closed(file: BinaryIO) -> Iterator[BinaryIO]:
+    """Closes a file that has been flushed, or could not be, which has been told then."""
+    try:
+        yield file
+    finally:
+        with contextlib.suppress(OSError):
+            file.close()
+
+
+def check_output(output: Path, inputs: Sequence[str | Path] = ()) -> None:
+    """Looks whether a file can be written, before there is anything to write; leaves no trace.
+
+    Raises:
+        InputError: It cannot, or is one of the inputs.
+    """
+    try:
+        if any(str(path) != "-" and os.path.exists(path) and output.samefile(path) for path in inputs):
+            raise InputError(f"{output} is what is to be translated: name another file")
+    except FileNotFoundError:
+        pass  # there is none yet
+    except OSError as error:
+        raise InputError(f"{output} cannot be written ({error.strerror})") from error
+    folder = output.parent
+    if output.is_dir():
+        fault = os.strerror(errno.EISDIR)
+    elif output.exists():
+        fault = "" if os.access(output, os.W_OK) else os.strerror(errno.EACCES)
+    elif not folder.is_dir():
+        fault = os.strerror(errno.ENOTDIR if folder.exists() else errno.ENOENT)
+    else:
+        fault = "" if os.access(folder, os.W_OK | os.X_OK) else os.strerror(errno.EACCES)
+    if fault:
+        raise InputError(f"{output} cannot be written ({fault})")
 
 
 @contextlib.contextmanager

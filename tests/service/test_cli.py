@@ -1,5 +1,6 @@
 import importlib
 import json
+import os
 import re
 import socket
 import subprocess
@@ -25,7 +26,7 @@ def run(monkeypatch):
         monkeypatch.delenv(variable, raising=False)
 
     def invoke(*arguments, stdin=None):
-        return CliRunner().invoke(app, list(arguments), input=stdin, env={"COLUMNS": "200"})
+        return CliRunner().invoke(app, list(map(str, arguments)), input=stdin, env={"COLUMNS": "200"})
 
     return invoke
 
@@ -224,6 +225,59 @@ def test_standard_streams_that_cannot_be_used_are_told_in_a_line(streams, messag
     command = f"{sys.executable} -m service translate -m {TINY} {text} {streams}"
     result = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True)
     assert (result.stderr, result.returncode) == (message, status)
+
+
+def test_a_file_is_written_with_what_standard_output_would_have(run, tmp_path):
+    (tmp_path / "in.txt").write_text("Hello.\n\n12:30\n", encoding="utf-8")
+    output = tmp_path / "out.txt"
+    output.write_text("older, and much longer than what comes now " * 9, encoding="utf-8")
+    result = run("translate", "-m", TINY, "--file", tmp_path / "in.txt", "--output", output)
+    assert (result.exit_code, result.output) == (0, "")
+    assert output.read_text(encoding="utf-8") == run("translate", "-m", TINY, "--file", tmp_path / "in.txt").output
+    (tmp_path / "empty.txt").write_text("", encoding="utf-8")
+    assert run("translate", "-m", TINY, "--file", tmp_path / "empty.txt", "--output", output).exit_code == 0
+    assert output.read_bytes() == b""
+
+
+@pytest.mark.parametrize("ray", [(), ("--ray", "local")])
+@pytest.mark.parametrize(
+    ("output", "reason"),
+    [
+        ("missing/out.txt", "No such file or directory"),
+        ("in.txt/out.txt", "Not a directory"),
+        (".", "Is a directory"),
+        ("locked/out.txt", "Permission denied"),
+        ("in.txt", None),
+        ("link.txt", None),
+    ],
+)
+def test_an_output_that_nobody_could_write_is_told_before_any_work(run, tmp_path, monkeypatch, output, reason, ray):
+    (tmp_path / "in.txt").write_text("Hello.\n", encoding="utf-8")
+    (tmp_path / "link.txt").symlink_to("in.txt")
+    (tmp_path / "locked").mkdir()
+    monkeypatch.setattr("service.translate_command.load_settings", None)  # no work
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: "locked" not in str(path) and access(path, mode))
+    path = tmp_path / output
+    result = run("translate", "-m", TINY, "--file", tmp_path / "in.txt", "--output", path, *ray)
+    why = f"cannot be written ({reason})" if reason else "is what is to be translated: name another file"
+    assert (result.stderr, result.exit_code) == (f"gossamer: {path} {why}\n", 2)
+    assert (tmp_path / "in.txt").read_text(encoding="utf-8") == "Hello.\n"
+    assert not (tmp_path / "missing").exists()
+
+
+def test_a_disk_that_is_full_is_told_in_a_line(run):
+    result = run("translate", "-m", TINY, "12:30", "--output", "/dev/full")
+    assert (result.stderr, result.exit_code) == (
+        "gossamer: /dev/full cannot be written (No space left on device)\n",
+        1,
+    )
+
+
+def test_scores_are_not_made_for_a_file_that_cannot_be_written(run, tmp_path):
+    result = run("evaluate", "-m", TINY, "--data", tmp_path, "--output", tmp_path / "missing" / "scores.json")
+    assert result.exit_code == 2
+    assert "cannot be written (No such file or directory)" in result.stderr
 
 
 def test_a_reader_that_has_seen_enough_is_no_error():

@@ -1,5 +1,6 @@
 """The real server, in a process of its own, with a tiny model."""
 
+import asyncio
 import json
 import os
 import shutil
@@ -392,10 +393,40 @@ def test_a_port_in_use_is_2_and_says_so():
     assert f"cannot listen on 127.0.0.1, port {port}: Address already in use" in result.stderr
 
 
-def test_a_second_signal_does_not_force_the_stop():
-    """A forced one would cancel what the grace would have let finish, and answer it with 500."""
-    stopping = _Server(uvicorn.Config(lambda: None), grace_seconds=1.0, on_listening=lambda: None)
-    stopping.handle_exit(signal.SIGTERM, None)
-    stopping.handle_exit(signal.SIGINT, None)
-    assert stopping.should_exit
-    assert not stopping.force_exit
+def test_a_second_signal_ends_at_once_what_the_grace_would_have_finished():
+    server = Server("-m", TINY, GOSSAMER_STOP_GRACE_SECONDS="200", GOSSAMER_LOG_FORMAT="json")
+    server.wait_until_ready()
+    results = []
+    texts = [f"They would rather walk than wait {number} hours for the next bus." for number in range(1000)]
+    body = {"text": texts, "decoding": {"beam_size": 16}}
+    asking = threading.Thread(target=lambda: results.append(server.get("/v1/translate", body)))
+    asking.start()
+    while "gossamer_running_sequences 0.0" in _metrics(server):
+        assert asking.is_alive(), "it was over before it was seen"
+        time.sleep(0.01)
+    for _ in range(2):  # a terminal's Ctrl-C may come twice, which is one
+        server.process.send_signal(signal.SIGINT)
+        time.sleep(0.02)
+    time.sleep(0.5)
+    assert asking.is_alive() and server.process.poll() is None
+    server.process.send_signal(signal.SIGTERM)
+    assert server.wait() == 0
+    asking.join()
+    ((status, answer),) = results
+    assert (status, answer["detail"]) == (503, "the engine is stopping")
+    assert any("told a second time" in line for line in server.errors)
+    assert not any('"level": "error"' in line.lower() or "Traceback" in line for line in server.errors)
+
+
+def test_a_third_signal_waits_for_nobody(monkeypatch):
+    async def stop():
+        stopping = _Server(uvicorn.Config(lambda: None), grace_seconds=1.0, on_listening=lambda: None)
+        forced = []
+        for number in range(3):
+            monkeypatch.setattr("service.server.time.monotonic", lambda number=number: 10.0 * number)
+            stopping.handle_exit(signal.SIGTERM, None)
+            await asyncio.sleep(0)
+            forced.append((stopping.should_exit, stopping._is_hurried.is_set(), stopping.force_exit))
+        return forced
+
+    assert asyncio.run(stop()) == [(True, False, False), (True, True, False), (True, True, True)]
