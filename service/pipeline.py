@@ -263,6 +263,7 @@ class _Node:
     """Whether it is less than a sentence, so that its translation gets no capital and full stop of its own."""
     tries: list[_Try] = field(default_factory=list)
     guarded: bool = False
+    num_redraws: int = 0
     unsure: list[_Candidate] = field(default_factory=list)
     """What was good but for a name or a number, while it is tried as a placeholder, or in digits."""
     unsure_try: _Try | None = None
