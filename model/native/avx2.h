@@ -13,10 +13,11 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-#define ROWS_AT_ONCE 4     /* of a product: 8 sums, 2 weights, 2 forms of the input, ones, and room to work */
+#define ROWS_AT_ONCE 4     /* of a product: 8 sums, 4 weights, ones, and room to work */
 #define OUTPUTS_AT_ONCE 16 /* of attention */
-#define WEIGHT_SHIFT 0
-#define MAGNITUDES 1       /* of the rounded inputs, see tile() */
+#define WEIGHT_SHIFT 128   /* added to a weight: the instruction multiplies unsigned by signed bytes */
+#define SPLITS 1           /* inputs too large for sums in 16 bits are split, see split_row() */
+#define INPUTS_AT_ONCE 32  /* that a row of rounded inputs is filled up to */
 
 typedef struct {
     __m256 low, high;
@@ -135,7 +136,6 @@ INLINE integers rounded_integers(int count, floats x) {
     const mask m = lanes(count);
     return (integers){_mm256_and_si256(m.low, _mm256_cvtps_epi32(x.low)), _mm256_and_si256(m.high, _mm256_cvtps_epi32(x.high))};
 }
-INLINE integers magnitudes_of(integers x) { return (integers){_mm256_abs_epi32(x.low), _mm256_abs_epi32(x.high)}; }
 INLINE int32_t sum_of_integers(integers x) {
     const __m256i eight = _mm256_add_epi32(x.low, x.high);
     const __m128i four = _mm_add_epi32(_mm256_extracti128_si256(eight, 1), _mm256_castsi256_si128(eight));
@@ -182,32 +182,98 @@ INLINE void store_halves(half *to, int count, halves x) {
     if (count < 16) memcpy(to, some, count * sizeof(half));
 }
 
-/* `height` rows times `vectors` of 8 outputs. The instruction multiplies unsigned by signed bytes and adds pairs in 16
- * bits, cutting off what is too large. With the inputs' magnitudes (at most 127) as the unsigned ones, and their signs
- * given to the weights (at most 127 too), a pair is at most 32,258: the sums are exact. */
-INLINE void tile_part(const int height, const int vectors, const int8_t *a, const int8_t *magnitudes, size_t stride,
-                      const uint8_t *w, int groups, __m256i sums[ROWS_AT_ONCE][4]) {
+/* Products in 8 bits. The instruction multiplies unsigned by signed bytes and adds pairs, with sums in 16 bits that are cut
+ * off at 32,767. Two such sums are added before they are widened: a third fewer instructions than widening each, and
+ * exact as long as a row's inputs are small enough for any weights. Weights are at most 255 (shifted) or 127 (not), so:
+ * - of a pair of inputs, the positive ones add up to at most 128, and so do the negative ones (32,640 with 255);
+ * - of the two pairs that are added, the magnitudes add up to at most 258 (32,766 with 127): what the shift of the
+ *   weights adds is taken away again in 16 bits (`corrections`), where a sum may pass through any values on its way.
+ * Where inputs are larger, half of each of the four of a step goes to the row's `rests`, which are added one by one. */
+
+/* Split where that is needed, and write the corrections; `values` is filled up with zeros to a multiple of 32. Returns
+ * the sum of what went to the rests. */
+static int32_t split_row(int8_t *values, int32_t *corrections, rest *rests, int32_t *rest_count, int width) {
+    const __m256i ones = _mm256_set1_epi8(1);
+    int32_t moved = 0, count = 0;
+    for (int i = 0; i < width; i += INPUTS_AT_ONCE) {
+        __m256i x = _mm256_loadu_si256((const __m256i *)(values + i));
+        for (int again = 0;; again = 1) {
+            const __m256i pairs = _mm256_maddubs_epi16(ones, x), sizes = _mm256_maddubs_epi16(_mm256_abs_epi8(x), ones);
+            const __m256i lanes = _mm256_add_epi16(pairs, _mm256_shuffle_epi32(pairs, _MM_SHUFFLE(2, 3, 0, 1)));
+            const __m256i all = _mm256_add_epi16(sizes, _mm256_shuffle_epi32(sizes, _MM_SHUFFLE(2, 3, 0, 1)));
+            /* magnitudes + |sum| of a pair: twice the larger of the positive and the negative part */
+            const __m256i twice = _mm256_add_epi16(sizes, _mm256_abs_epi16(pairs));
+            const uint32_t pair = _mm256_movemask_epi8(_mm256_cmpgt_epi16(twice, _mm256_set1_epi16(256)));
+            const uint32_t both = _mm256_movemask_epi8(_mm256_cmpgt_epi16(all, _mm256_set1_epi16(258)));
+            if (__builtin_expect(!(pair | both) || again, 1)) {
+                /* of each quadword one doubleword: lanes of step 0 and of step 1 are the same now */
+                const __m256i less = _mm256_sub_epi16(_mm256_setzero_si256(), _mm256_slli_epi16(lanes, 7));
+                const __m256i sorted = _mm256_permutevar8x32_epi32(less, _mm256_setr_epi32(0, 2, 4, 6, 0, 2, 4, 6));
+                _mm_storeu_si128((__m128i *)(corrections + i / 8), _mm256_castsi256_si128(sorted));
+                break;
+            }
+            for (int step = 0; step < INPUTS_AT_ONCE / 4; step++) {
+                if (!((pair | both) >> step * 4 & 15)) continue;
+                rest *to = &rests[count++];
+                to->step = i / 4 + step;
+                for (int j = 0; j < 4; j++) {
+                    to->values[j] = values[i + step * 4 + j] / 2;
+                    values[i + step * 4 + j] -= to->values[j];
+                    moved += to->values[j];
+                }
+            }
+            x = _mm256_loadu_si256((const __m256i *)(values + i));
+        }
+    }
+    *rest_count = count;
+    return moved;
+}
+
+/* Four bytes, eight times; a load of its own, where the compiler would make three instructions of two neighbours. */
+INLINE __m256i repeated(const void *four) { return _mm256_castps_si256(_mm256_broadcast_ss(four)); }
+
+/* `height` rows times `vectors` of 8 outputs. */
+INLINE void tile_part(const int height, const int vectors, const int8_t *a, const int32_t *corrections, size_t stride,
+                      const uint8_t *w, int steps, __m256i sums[ROWS_AT_ONCE][4]) {
     const __m256i ones = _mm256_set1_epi16(1);
     __m256i s[ROWS_AT_ONCE][4]; /* of its own: what has an address is stored at every step */
 #pragma GCC unroll 4
     for (int r = 0; r < height; r++)
 #pragma GCC unroll 4
         for (int v = 0; v < vectors; v++) s[r][v] = _mm256_setzero_si256();
-    for (int g = 0; g < groups; g++) {
-        __m256i weights[4];
+    const uint8_t *next = w + (size_t)steps * 4 * COLUMNS;
+    for (size_t g = 0; g < (size_t)steps; g += 2) {
+        const uint8_t *at = w + g * 4 * COLUMNS;
+        const uint8_t *second = at + (g + 1 < (size_t)steps ? 4 * COLUMNS : 0); /* after the last step inputs are 0 */
+        /* The next block arrives while this one is used. */
+        if (height > 2) {
+            _mm_prefetch((const char *)next + g * 4 * COLUMNS, _MM_HINT_T0);
+            _mm_prefetch((const char *)next + g * 4 * COLUMNS + 4 * COLUMNS, _MM_HINT_T0);
+        }
+        __m256i weights[2][4];
 #pragma GCC unroll 4
-        for (int v = 0; v < vectors; v++)
-            weights[v] = _mm256_loadu_si256((const __m256i *)(w + (size_t)g * 4 * COLUMNS + v * 32));
+        for (int v = 0; v < vectors; v++) {
+            weights[0][v] = _mm256_loadu_si256((const __m256i *)(at + v * 32));
+            weights[1][v] = _mm256_loadu_si256((const __m256i *)(second + v * 32));
+        }
 #pragma GCC unroll 4
         for (int r = 0; r < height; r++) {
-            int32_t four, four_magnitudes;
-            memcpy(&four, a + r * stride + g * 4, 4);
-            memcpy(&four_magnitudes, magnitudes + r * stride + g * 4, 4);
-            const __m256i row = _mm256_set1_epi32(four), sizes = _mm256_set1_epi32(four_magnitudes);
+            const int8_t *inputs = a + r * stride + g * 4;
+            __m256i pairs[4], some;
+            some = repeated(inputs);
+#pragma GCC unroll 4
+            for (int v = 0; v < vectors; v++) pairs[v] = _mm256_maddubs_epi16(weights[0][v], some);
+            /* Read anew for each: there is no register to keep it in beside its product. */
 #pragma GCC unroll 4
             for (int v = 0; v < vectors; v++) {
-                const __m256i pairs = _mm256_maddubs_epi16(sizes, _mm256_sign_epi8(weights[v], row));
-                s[r][v] = _mm256_add_epi32(s[r][v], _mm256_madd_epi16(pairs, ones));
+                if (v < 2 || vectors > 2) some = repeated(inputs + 4);
+                __asm__("" : "+x"(some));
+                pairs[v] = _mm256_add_epi16(pairs[v], _mm256_maddubs_epi16(weights[1][v], some));
+            }
+            some = repeated(corrections + r * (stride / 8) + g / 2);
+#pragma GCC unroll 4
+            for (int v = 0; v < vectors; v++) {
+                s[r][v] = _mm256_add_epi32(s[r][v], _mm256_madd_epi16(_mm256_add_epi16(pairs[v], some), ones));
                 __asm__("" : "+x"(s[r][v])); /* keeps the compiler from moving sums about, and out of registers */
             }
         }
@@ -219,20 +285,34 @@ INLINE void tile_part(const int height, const int vectors, const int8_t *a, cons
 }
 
 /* `height` rows times 32 outputs, the height a constant where this is called. */
-INLINE void tile(const int height, const int8_t *a, const int8_t *magnitudes, size_t stride, const uint8_t *w, int groups,
+INLINE void tile(const int height, const int8_t *a, const int32_t *corrections, size_t stride, const uint8_t *w, int steps,
                  integers sums[][2]) {
     __m256i s[ROWS_AT_ONCE][4];
-    if (height <= 2) {
-        tile_part(height, 4, a, magnitudes, stride, w, groups, s);
-#pragma GCC unroll 4
-        for (int r = 0; r < height; r++) sums[r][0] = (integers){s[r][0], s[r][1]}, sums[r][1] = (integers){s[r][2], s[r][3]};
+    if (height == 1) {
+        tile_part(height, 4, a, corrections, stride, w, steps, s);
+        sums[0][0] = (integers){s[0][0], s[0][1]}, sums[0][1] = (integers){s[0][2], s[0][3]};
         return;
     }
 #pragma GCC unroll 2
     for (int part = 0; part < 2; part++) {
-        tile_part(height, 2, a, magnitudes, stride, w + part * 64, groups, s);
+        tile_part(height, 2, a, corrections, stride, w + part * 64, steps, s);
 #pragma GCC unroll 4
         for (int r = 0; r < height; r++) sums[r][part] = (integers){s[r][0], s[r][1]};
+    }
+}
+
+/* Add the products of what was split off a row. */
+INLINE void add_rests(const rest *rests, int count, const uint8_t *w, integers sums[2]) {
+    const __m256i ones = _mm256_set1_epi16(1);
+    for (int i = 0; i < count; i++) {
+        const __m256i *at = (const __m256i *)(w + (size_t)rests[i].step * 4 * COLUMNS);
+        int32_t four;
+        memcpy(&four, rests[i].values, 4);
+        const __m256i inputs = _mm256_set1_epi32(four);
+#define PRODUCT(v) _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_loadu_si256(at + v), inputs), ones)
+        sums[0] = add_integers(sums[0], (integers){PRODUCT(0), PRODUCT(1)});
+        sums[1] = add_integers(sums[1], (integers){PRODUCT(2), PRODUCT(3)});
+#undef PRODUCT
     }
 }
 

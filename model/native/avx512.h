@@ -14,7 +14,8 @@
 #define ROWS_AT_ONCE 12    /* of a product: as many sums as there are registers */
 #define OUTPUTS_AT_ONCE 32 /* of attention */
 #define WEIGHT_SHIFT 128   /* added to a weight: the instruction multiplies unsigned by signed bytes */
-#define MAGNITUDES 0       /* of the rounded inputs, not needed */
+#define SPLITS 0           /* inputs are never too large, see avx2.h */
+#define INPUTS_AT_ONCE 1   /* that a row of rounded inputs is filled up to: not at all */
 
 typedef __m512 floats;
 typedef __m512i integers;
@@ -59,7 +60,6 @@ INLINE mask is_nan(floats a) { return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q); }
 INLINE integers no_integers(void) { return _mm512_setzero_si512(); }
 INLINE integers add_integers(integers a, integers b) { return _mm512_add_epi32(a, b); }
 INLINE integers rounded_integers(int count, floats x) { return _mm512_maskz_cvtps_epi32(lanes(count), x); }
-INLINE integers magnitudes_of(integers x) { return _mm512_abs_epi32(x); }
 INLINE int32_t sum_of_integers(integers x) { return _mm512_reduce_add_epi32(x); }
 /* The floats of x - offset. */
 INLINE floats from_integers(integers x, int32_t offset) {
@@ -77,9 +77,9 @@ INLINE void store_halves(half *to, int count, halves x) { _mm256_mask_storeu_epi
 
 /* `height` rows times 32 outputs. The height is a constant where this is called, so that the compiler unrolls the loops
  * and keeps every sum in a register. */
-INLINE void tile(const int height, const int8_t *a, const int8_t *magnitudes, size_t stride, const uint8_t *w, int groups,
+INLINE void tile(const int height, const int8_t *a, const int32_t *corrections, size_t stride, const uint8_t *w, int groups,
                  integers sums[][2]) {
-    (void)magnitudes;
+    (void)corrections;
     __m512i s[12][2];
 #pragma GCC unroll 12
     for (int r = 0; r < height; r++) s[r][0] = s[r][1] = _mm512_setzero_si512();
@@ -102,6 +102,14 @@ INLINE void tile(const int height, const int8_t *a, const int8_t *magnitudes, si
     }
 #pragma GCC unroll 12
     for (int r = 0; r < height; r++) sums[r][0] = s[r][0], sums[r][1] = s[r][1];
+}
+
+INLINE int32_t split_row(int8_t *values, int32_t *corrections, rest *rests, int32_t *rest_count, int width) {
+    (void)values, (void)corrections, (void)rests, (void)rest_count, (void)width;
+    return 0;
+}
+INLINE void add_rests(const rest *rests, int count, const uint8_t *w, integers sums[2]) {
+    (void)rests, (void)count, (void)w, (void)sums;
 }
 
 /* The products of `count` queries with the 16 keys of a block, [D][16]. What is summed in which order is the same for

@@ -316,26 +316,37 @@ static void *take(char **from, size_t size) {
     return got;
 }
 
-/* Rows of numbers in 8 bits. */
+/* Rows of numbers in 8 bits. The last three are only used where SPLITS is 1. */
 typedef struct {
-    int8_t *values;     /* [R][stride] */
-    int8_t *magnitudes; /* [R][stride], where the product needs them */
-    float *ranges;      /* [R] largest magnitude */
-    int32_t *offsets;   /* [R] the sum of a row times what is added to the weights: what that adds to a product */
+    int8_t *values;       /* [R][stride] */
+    float *ranges;        /* [R] largest magnitude */
+    int32_t *offsets;     /* [R] what the shift of the weights adds to a product */
+    int32_t *corrections; /* [R][stride / 8] */
+    rest *rests;          /* [R][stride / 4] */
+    int32_t *rest_counts; /* [R] */
     int stride;
 } rounded;
 
+INLINE size_t filled_up(size_t width) { return (width + INPUTS_AT_ONCE - 1) / INPUTS_AT_ONCE * INPUTS_AT_ONCE; }
+
 /* Bytes of `rows` rows of `width` in 8 bits, and where in a buffer they are to lie. */
 INLINE size_t rounded_size(int rows, size_t width) {
-    return rows * ((1 + MAGNITUDES) * width + sizeof(float) + sizeof(int32_t)) + 64 * 4;
+    const size_t stride = filled_up(width);
+    const size_t split = stride / 8 * sizeof(int32_t) + stride / 4 * sizeof(rest) + sizeof(int32_t);
+    return rows * (stride + sizeof(float) + sizeof(int32_t) + (SPLITS ? split : 0)) + 64 * 6;
 }
 
 INLINE rounded rounded_at(char **from, int rows, size_t width) {
-    rounded at = {.stride = (int)width};
-    at.values = take(from, rows * width);
-    at.magnitudes = MAGNITUDES ? take(from, rows * width) : at.values;
+    const size_t stride = filled_up(width);
+    rounded at = {.stride = (int)stride};
+    at.values = take(from, rows * stride);
     at.ranges = take(from, rows * sizeof(float));
     at.offsets = take(from, rows * sizeof(int32_t));
+    if (SPLITS) {
+        at.corrections = take(from, rows * (stride / 8) * sizeof(int32_t));
+        at.rests = take(from, rows * (stride / 4) * sizeof(rest));
+        at.rest_counts = take(from, rows * sizeof(int32_t));
+    }
     return at;
 }
 
@@ -353,10 +364,14 @@ static void round_row(const float *x, int width, rounded out, int row) {
         integers whole = rounded_integers(left, times(divide(load_some(left, x + i), divisor), levels));
         sum = add_integers(sum, whole);
         store_bytes(out.values + start + i, left, whole);
-        if (MAGNITUDES) store_bytes(out.magnitudes + start + i, left, magnitudes_of(whole));
     }
     out.ranges[row] = range;
-    out.offsets[row] = WEIGHT_SHIFT * sum_of_integers(sum);
+    int32_t shifted = SPLITS ? 0 : sum_of_integers(sum); /* inputs whose products are not corrected elsewhere */
+    if (SPLITS) {
+        memset(out.values + start + width, 0, filled_up(width) - width);
+        shifted = split_row(out.values + start, out.corrections + start / 8, out.rests + start / 4, out.rest_counts + row, width);
+    }
+    out.offsets[row] = WEIGHT_SHIFT * shifted;
 }
 
 /* ------------------------------------------------------------------------------------------- matrix products */
@@ -374,11 +389,11 @@ typedef struct {
 
 /* A function of its own, so that no tile spills for the sake of what follows it. */
 #define TILE(height)                                                                                                 \
-    static __attribute__((noinline)) void tile_##height(const int8_t *a, const int8_t *magnitudes, size_t stride,    \
+    static __attribute__((noinline)) void tile_##height(const int8_t *a, const int32_t *corrections, size_t stride,  \
                                                         const uint8_t *w, int groups, integers sums[][2]) {          \
-        tile(height, a, magnitudes, stride, w, groups, sums);                                                        \
+        tile(height, a, corrections, stride, w, groups, sums);                                                       \
     }
-typedef void (*tile_function)(const int8_t *, const int8_t *, size_t, const uint8_t *, int, integers[][2]);
+typedef void (*tile_function)(const int8_t *, const int32_t *, size_t, const uint8_t *, int, integers[][2]);
 TILE(1) TILE(2) TILE(3) TILE(4)
 #if ROWS_AT_ONCE == 4
 static const tile_function tiles[5] = {NULL, tile_1, tile_2, tile_3, tile_4};
@@ -427,9 +442,10 @@ static void multiply_block(const gs_linear *linear, int block, rounded input, in
         /* As many rows as there are registers for their sums; no tile is left with one row, a rest of nearly two is halved. */
         int height = left <= ROWS_AT_ONCE ? left : left < 2 * ROWS_AT_ONCE ? (left + 1) / 2 : ROWS_AT_ONCE;
         const size_t from = (size_t)first * input.stride;
-        tiles[height](input.values + from, input.magnitudes + from, input.stride, weights, groups, sums);
+        tiles[height](input.values + from, input.corrections + from / 8, input.stride, weights, groups, sums);
         for (int r = 0; r < height; r++) {
             const int row = first + r;
+            if (SPLITS) add_rests(input.rests + from / 4 + r * (input.stride / 4), input.rest_counts[row], weights, sums[r]);
             floats values[2];
             for (int v = 0; v < 2; v++) {
                 const int column = start + v * 16, columns = linear->outputs - column;

@@ -9,6 +9,12 @@
 
 typedef uint16_t half; /* IEEE 754 binary16 */
 
+/* Four inputs of a product that were split off a row, see split_row() in avx2.h. */
+typedef struct {
+    int32_t step; /* of four inputs */
+    int8_t values[4];
+} rest;
+
 typedef struct gs_model gs_model;
 
 typedef struct {
