@@ -17,6 +17,7 @@
 #define OUTPUTS_AT_ONCE 16 /* of attention */
 #define WEIGHT_SHIFT 128   /* added to a weight: the instruction multiplies unsigned by signed bytes */
 #define SPLITS 1           /* inputs too large for sums in 16 bits are split, see split_row() */
+#define FULL_APART 1       /* code of its own for results without a mask, which takes some instructions here */
 #define INPUTS_AT_ONCE 32  /* that a row of rounded inputs is filled up to */
 
 typedef struct {
@@ -259,22 +260,24 @@ INLINE void tile_part(const int height, const int vectors, const int8_t *a, cons
 #pragma GCC unroll 4
         for (int r = 0; r < height; r++) {
             const int8_t *inputs = a + r * stride + g * 4;
-            __m256i pairs[4], some;
-            some = repeated(inputs);
-#pragma GCC unroll 4
-            for (int v = 0; v < vectors; v++) pairs[v] = _mm256_maddubs_epi16(weights[0][v], some);
-            /* Read anew for each: there is no register to keep it in beside its product. */
+            __m256i pairs[4], some = repeated(inputs);
 #pragma GCC unroll 4
             for (int v = 0; v < vectors; v++) {
-                if (v < 2 || vectors > 2) some = repeated(inputs + 4);
-                __asm__("" : "+x"(some));
+                pairs[v] = _mm256_maddubs_epi16(weights[0][v], some);
+                __asm__("" : "+x"(pairs[v])); /* keeps the compiler from moving things about, and sums out of registers */
+            }
+            some = repeated(inputs + 4);
+#pragma GCC unroll 4
+            for (int v = 0; v < vectors; v++) {
                 pairs[v] = _mm256_add_epi16(pairs[v], _mm256_maddubs_epi16(weights[1][v], some));
+                __asm__("" : "+x"(pairs[v]));
             }
             some = repeated(corrections + r * (stride / 8) + g / 2);
+            __asm__("" : "+x"(some));
 #pragma GCC unroll 4
             for (int v = 0; v < vectors; v++) {
                 s[r][v] = _mm256_add_epi32(s[r][v], _mm256_madd_epi16(_mm256_add_epi16(pairs[v], some), ones));
-                __asm__("" : "+x"(s[r][v])); /* keeps the compiler from moving sums about, and out of registers */
+                __asm__("" : "+x"(s[r][v]));
             }
         }
     }

@@ -432,8 +432,9 @@ INLINE void describe(const floats values[2], target out, size_t at) {
     out.sums[at] = sum_of(total);
 }
 
-/* One block of 32 outputs for all rows: of up to 512 inputs it stays in the first cache while the rows come by. */
-static void multiply_block(const gs_linear *linear, int block, rounded input, int rows, target out) {
+/* One block of 32 outputs for all rows: of up to 512 inputs it stays in the first cache while the rows come by. `full`:
+ * whether all 32 are there, a constant where this is called. */
+INLINE void multiply_block_as(const int full, const gs_linear *linear, int block, rounded input, int rows, target out) {
     const int groups = linear->inputs / 4, start = block * COLUMNS;
     const uint8_t *weights = linear->weights + (size_t)block * linear->inputs * COLUMNS;
     integers sums[ROWS_AT_ONCE][2];
@@ -445,10 +446,10 @@ static void multiply_block(const gs_linear *linear, int block, rounded input, in
         tiles[height](input.values + from, input.corrections + from / 8, input.stride, weights, groups, sums);
         for (int r = 0; r < height; r++) {
             const int row = first + r;
-            if (SPLITS) add_rests(input.rests + from / 4 + r * (input.stride / 4), input.rest_counts[row], weights, sums[r]);
+            if (SPLITS) add_rests(input.rests + (size_t)row * input.stride / 4, input.rest_counts[row], weights, sums[r]);
             floats values[2];
             for (int v = 0; v < 2; v++) {
-                const int column = start + v * 16, columns = linear->outputs - column;
+                const int column = start + v * 16, columns = full ? COLUMNS : linear->outputs - column;
                 if (columns <= 0) {
                     values[v] = splat(-INFINITY);
                     continue;
@@ -457,12 +458,19 @@ static void multiply_block(const gs_linear *linear, int block, rounded input, in
                 values[v] = finish(sums[r][v], linear, column, columns, input.ranges[row], input.offsets[row], out.activation,
                                    out.residual ? out.residual + at : NULL);
                 if (out.to) store_some(out.to + at, columns, values[v]);
-                values[v] = keep_or(splat(-INFINITY), lanes(columns), values[v]);
+                if (!full) values[v] = keep_or(splat(-INFINITY), lanes(columns), values[v]);
             }
             if (out.maxima) describe(values, out, (size_t)row * out.blocks + block);
         }
         first += height;
     }
+}
+
+static void multiply_block(const gs_linear *linear, int block, rounded input, int rows, target out) {
+    if (FULL_APART && (block + 1) * COLUMNS <= linear->outputs)
+        multiply_block_as(1, linear, block, input, rows, out);
+    else
+        multiply_block_as(0, linear, block, input, rows, out);
 }
 
 static void multiply(team t, const gs_linear *linear, rounded input, int rows, target out) {
