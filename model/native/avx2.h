@@ -253,12 +253,15 @@ INLINE void tile_part(const int height, const int vectors, const int8_t *a, cons
         }
         __m256i weights[2][4];
 #pragma GCC unroll 4
-        for (int v = 0; v < vectors; v++) {
-            weights[0][v] = _mm256_loadu_si256((const __m256i *)(at + v * 32));
-            weights[1][v] = _mm256_loadu_si256((const __m256i *)(second + v * 32));
-        }
-#pragma GCC unroll 4
         for (int r = 0; r < height; r++) {
+            /* Two vectors of outputs stay in registers; of four there is no room for the weights, which each row reads anew. */
+            if (vectors > 2) __asm__("" : "+r"(at), "+r"(second));
+            if (vectors > 2 || r == 0)
+#pragma GCC unroll 4
+                for (int v = 0; v < vectors; v++) {
+                    weights[0][v] = _mm256_loadu_si256((const __m256i *)(at + v * 32));
+                    weights[1][v] = _mm256_loadu_si256((const __m256i *)(second + v * 32));
+                }
             const int8_t *inputs = a + r * stride + g * 4;
             __m256i pairs[4], some = repeated(inputs);
 #pragma GCC unroll 4
@@ -291,9 +294,10 @@ INLINE void tile_part(const int height, const int vectors, const int8_t *a, cons
 INLINE void tile(const int height, const int8_t *a, const int32_t *corrections, size_t stride, const uint8_t *w, int steps,
                  integers sums[][2]) {
     __m256i s[ROWS_AT_ONCE][4];
-    if (height == 1) {
+    if (height <= 2) {
         tile_part(height, 4, a, corrections, stride, w, steps, s);
-        sums[0][0] = (integers){s[0][0], s[0][1]}, sums[0][1] = (integers){s[0][2], s[0][3]};
+#pragma GCC unroll 2
+        for (int r = 0; r < height; r++) sums[r][0] = (integers){s[r][0], s[r][1]}, sums[r][1] = (integers){s[r][2], s[r][3]};
         return;
     }
 #pragma GCC unroll 2

@@ -47,6 +47,24 @@ def test_a_product_is_that_of_the_rounded_numbers(rows, inputs, outputs):
     np.testing.assert_allclose(got.numpy(), expected, rtol=2e-5, atol=1e-5 * float(ranges.max()))
 
 
+@pytest.mark.parametrize("inputs", [4, 36, 64, 100])
+@pytest.mark.parametrize("sizes", [(127,), (0, 1, 127), (63, 64, 65, 66), (0, 32, 64, 65), (127, 0, 0, 0, 0, 0, 2)])
+def test_no_sum_in_16_bits_is_cut_off(inputs, sizes):
+    # AVX2 adds products in 16 bits: the largest sums are those with weights that have the signs of the inputs.
+    generator = torch.Generator().manual_seed(inputs + len(sizes))
+    x = torch.tensor(sizes, dtype=torch.float32)[torch.randint(len(sizes), (23, inputs), generator=generator)]
+    x *= torch.randint(2, (23, inputs), generator=generator) * 2 - 1
+    x[0] = x[0].abs()
+    x[:, -1] = 127  # what rows and weights are rounded to 127 steps of
+    weight = (
+        torch.cat([x.sign(), -x.sign(), torch.ones(1, inputs), torch.randn(9, inputs, generator=generator).sign()])
+        * 127
+    )
+    weight[:, -1] = 127
+    got = PackedWeight(weight, None).multiply(x)
+    assert torch.equal(got.double().round(), x.double() @ weight.double().T)
+
+
 @pytest.mark.parametrize("rows", [70, 2_048, 2_050, 4_200])  # 2,048 are packed at a time
 def test_a_packed_weight_can_be_read_back(rows):
     weight = torch.randn(rows, 24)
