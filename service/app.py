@@ -30,7 +30,7 @@ from service.api import inspect, operations, pages, translate
 from service.api.auth import Gate, Guard
 from service.api.defaults import TIMEOUT_HEADER
 from service.api.deps import Services
-from service.api.dialects import deepl, libretranslate
+from service.api.dialects import deepl, deepl_glossaries, libretranslate
 from service.api.dialects.answers import DialectErrors
 from service.api.dialects.state import DialectState
 from service.api.errors import STATUS_TABLE, answer_error
@@ -174,7 +174,7 @@ def create_app(
     app.state.services = Services(
         settings, engine, translator, documents, inspector, metrics, version, dialect_state, gate
     )
-    for part in (translate, inspect, operations, pages, libretranslate, deepl):
+    for part in (translate, inspect, operations, pages, libretranslate, deepl, deepl_glossaries):
         app.include_router(part.router)
     for error in (*STATUS_TABLE, RequestValidationError, HTTPException):
         app.add_exception_handler(error, answer_error)

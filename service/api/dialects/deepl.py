@@ -6,14 +6,14 @@ import asyncio
 import re
 import time
 from collections.abc import Callable
-from typing import Literal, TypeVar
+from typing import Literal
 
 from fastapi import APIRouter, Request
-from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from service.api.deps import Services, ServicesDep
 from service.api.dialects.answers import Dialect, Problem
+from service.api.dialects.deepl_fields import choice, needed
 from service.api.dialects.fields import BadField, Fields, dialect_router, read_fields
 from service.api.dialects.files import (
     count_characters,
@@ -23,27 +23,23 @@ from service.api.dialects.files import (
     take_apart,
     translate_document,
 )
-from service.api.dialects.glossaries import MAX_TERM_CHARACTERS, Glossary, parse_entries
+from service.api.dialects.glossaries import NoSuchGlossary
 from service.api.dialects.keys import admit, deepl_key, key_owner
 from service.api.dialects.languages import (
     english_name,
-    same_language,
+    loaded_ways,
     source_languages,
     target_languages,
 )
 from service.api.dialects.store import StoredFile
-from service.api.dialects.texts import Manner, check_texts, find_model, translate_texts
-from service.api.errors import NotReady
+from service.api.dialects.texts import Manner, check_texts, translate_texts
 from service.api.middleware import IS_HEAD
 from service.api.responses import JsonResponse
-from service.engine.interface import ModelInfo
 from service.routing import UnknownLanguagePair, main_language
 from service.text.markup import Rules
 from service.text.terms import Terms
 
 router: APIRouter = dialect_router("DeepL")
-
-_Choice = TypeVar("_Choice", bound=str)
 
 TRANSLATE = "/v2/translate"
 FILES = "/v2/document"
@@ -60,8 +56,6 @@ _TAG_HANDLING: tuple[Literal["xml", "html"], ...] = ("xml", "html")
 _TAG_HANDLING_VERSIONS = ("v1", "v2")
 # A single one; an empty line parts paragraphs all the same.
 _LINE_BREAK = re.compile(r"(?<=\S)[^\S\r\n]*(?:\r\n?+|\n)[^\S\r\n]*(?=\S)")
-_ENTRIES_FORMATS = ("tsv", "csv")
-_TSV = "text/tab-separated-values"
 _MAX_GLOSSARIES = 5
 _MODEL_TYPES = ("quality_optimized", "prefer_quality_optimized", "latency_optimized")
 _UNSUPPORTED = (
@@ -81,12 +75,12 @@ async def translate(request: Request, services: ServicesDep) -> Response:
     texts = fields.texts("text")
     if not texts:
         raise BadField("Parameter 'text' not specified.")
-    source, target = fields.text("source_lang"), _needed(fields, "target_lang")
+    source, target = fields.text("source_lang"), needed(fields, "target_lang")
     _check_options(fields)
     manner = _manner(fields, await _terms(fields, services, source, target))
-    if _choice(fields, "split_sentences", _SPLIT_SENTENCES) == "nonewlines" and manner.format == "text":
+    if choice(fields, "split_sentences", _SPLIT_SENTENCES) == "nonewlines" and manner.format == "text":
         texts = [_LINE_BREAK.sub(" ", text) for text in texts]
-    model_type = _choice(fields, "model_type", _MODEL_TYPES)
+    model_type = choice(fields, "model_type", _MODEL_TYPES)
     check_texts(texts, services)
     try:
         translations = await translate_texts(
@@ -126,7 +120,7 @@ async def languages(request: Request, services: ServicesDep) -> Response:
     kind = fields.text("type") or "source"
     if kind not in ("source", "target"):
         raise BadField("Parameter 'type' is invalid. 'source' and 'target' are valid values.")
-    models = _models(services)
+    models = loaded_ways(services)
     if kind == "source":
         codes = dict.fromkeys(main_language(code) for code in source_languages(models))
         return JsonResponse([{"language": code.upper(), "name": english_name(code)} for code in codes])
@@ -144,78 +138,12 @@ async def usage(request: Request, services: ServicesDep) -> Response:
     return JsonResponse({"character_count": services.dialects.num_characters, "character_limit": CHARACTER_LIMIT})
 
 
-@router.get("/v2/glossary-language-pairs")
-async def glossary_language_pairs(request: Request, services: ServicesDep) -> Response:
-    """The pairs that a glossary may be for: all there are."""
-    await admit(request, deepl_key(request, await read_fields(request)))
-    pairs = {(main_language(info.source_language), main_language(info.target_language)) for info in _models(services)}
-    return JsonResponse(
-        {"supported_languages": [{"source_lang": source, "target_lang": target} for source, target in sorted(pairs)]}
-    )
-
-
-@router.post("/v2/glossaries")
-async def create_glossary(request: Request, services: ServicesDep) -> Response:
-    """Makes a glossary."""
-    fields = await read_fields(request)
-    await admit(request, deepl_key(request, fields))
-    given = {name: _needed(fields, name) for name in ("name", "source_lang", "target_lang", "entries")}
-    format_ = _choice(fields, "entries_format", _ENTRIES_FORMATS)
-    if format_ is None:
-        raise BadField("Parameter 'entries_format' not specified.")
-    try:
-        find_model(services, given["source_lang"], given["target_lang"])
-    except UnknownLanguagePair as error:
-        raise BadField("Unsupported glossary source and target language pair") from error
-    if len(given["name"]) > MAX_TERM_CHARACTERS:
-        raise BadField(f"Value for 'name' not supported. At most {MAX_TERM_CHARACTERS} characters are allowed.")
-    entries = parse_entries(given["entries"], format_, given["source_lang"], given["target_lang"])
-    glossary = services.dialects.glossaries.create(
-        key_owner(), given["name"], given["source_lang"], given["target_lang"], entries
-    )
-    return JsonResponse(glossary.info(), status_code=201)
-
-
-@router.get("/v2/glossaries")
-async def list_glossaries(request: Request, services: ServicesDep) -> Response:
-    """All glossaries of this key."""
-    await admit(request, deepl_key(request, await read_fields(request)))
-    found = services.dialects.glossaries.all_of(key_owner())
-    return JsonResponse({"glossaries": [glossary.info() for glossary in found]})
-
-
-@router.get("/v2/glossaries/{glossary_id}")
-async def get_glossary(glossary_id: str, request: Request, services: ServicesDep) -> Response:
-    """What is known of a glossary."""
-    await admit(request, deepl_key(request, await read_fields(request)))
-    return JsonResponse(services.dialects.glossaries.get(key_owner(), glossary_id).info())
-
-
-@router.get("/v2/glossaries/{glossary_id}/entries")
-async def get_glossary_entries(glossary_id: str, request: Request, services: ServicesDep) -> Response:
-    """The entries of a glossary, one a line, with a tab between the two."""
-    await admit(request, deepl_key(request, await read_fields(request)))
-    accepted = request.headers.get("accept", "*/*")
-    if not any(kind in accepted for kind in (_TSV, "text/*", "*/*")):
-        raise HTTPException(415, f"No supported media type specified in Accept header; there is: {_TSV}")
-    entries = services.dialects.glossaries.get(key_owner(), glossary_id).tsv()
-    return Response(entries, media_type=_TSV)
-
-
-@router.delete("/v2/glossaries/{glossary_id}")
-async def delete_glossary(glossary_id: str, request: Request, services: ServicesDep) -> Response:
-    """Forgets a glossary."""
-    await admit(request, deepl_key(request, await read_fields(request)))
-    services.dialects.glossaries.delete(key_owner(), glossary_id)
-    return Response(status_code=204)
-
-
 @router.post(FILES)
 async def upload_document(request: Request, services: ServicesDep) -> Response:
     """Takes a file; it is translated while the client asks how far it is."""
     fields = await read_fields(request)
     await admit(request, deepl_key(request, fields))
-    source, target = fields.text("source_lang"), _needed(fields, "target_lang")
+    source, target = fields.text("source_lang"), needed(fields, "target_lang")
     _check_options(fields)
     upload = read_upload(fields, services, name=fields.text("filename"))
     output_format = fields.text("output_format")
@@ -258,19 +186,6 @@ async def document_result(document_id: str, request: Request, services: Services
     return file_response(*await services.dialects.documents.fetch(document, keep=is_head))
 
 
-def _needed(fields: Fields, name: str) -> str:
-    value = fields.text(name)
-    if value is None:
-        raise BadField(f"Parameter '{name}' not specified.")
-    return value
-
-
-def _models(services: Services) -> tuple[ModelInfo, ...]:
-    if not services.engine.models():
-        raise NotReady(services.engine.not_ready_reason or "no model is loaded")
-    return services.translator.ways()
-
-
 async def _terms(fields: Fields, services: Services, source: str | None, target: str) -> Terms | None:
     """The entries of the glossaries that a request names; of two for one term the first counts."""
     one, several = fields.text("glossary_id"), fields.texts("glossary_ids") or []
@@ -283,17 +198,16 @@ async def _terms(fields: Fields, services: Services, source: str | None, target:
     ids = [one] if one is not None else ids
     if ids and source is None:
         raise BadField("Use of a glossary requires the source_lang parameter to be specified")
-    found: list[Glossary] = []
+    found = []
     for glossary_id in ids:
         glossary = services.dialects.glossaries.get(key_owner(), glossary_id)
-        if not (same_language(glossary.source, source or "") and same_language(glossary.target, target)):
-            raise BadField(
-                f"The glossary is for {glossary.source} to {glossary.target}, "
-                "which source_lang and target_lang must agree with"
-            )
-        found.append(glossary)
+        try:
+            found.append(glossary.dictionary(source or "", target))
+        except NoSuchGlossary as error:
+            pairs = ", ".join(f"{one} to {other}" for one, other in glossary.dictionaries) or "no languages"
+            raise BadField(f"The glossary is for {pairs}, which source_lang and target_lang must agree with") from error
     if len(found) > 1:
-        entries = {term: entry for glossary in reversed(found) for term, entry in glossary.entries.items()}
+        entries = {term: entry for dictionary in reversed(found) for term, entry in dictionary.entries.items()}
         return await asyncio.to_thread(Terms, entries)
     # In a thread, for the first use of a long one takes a while.
     return await asyncio.to_thread(lambda: found[0].terms) if found else None
@@ -306,15 +220,15 @@ def _no_pair(services: Services, error: UnknownLanguagePair) -> BadField:
 
 def _check_options(fields: Fields) -> None:
     """Refuses what cannot be done, and what nobody could."""
-    _choice(fields, "split_sentences", _SPLIT_SENTENCES)
-    formality = _choice(fields, "formality", _FORMALITY)
+    choice(fields, "split_sentences", _SPLIT_SENTENCES)
+    formality = choice(fields, "formality", _FORMALITY)
     if formality in ("more", "less"):
         raise BadField("'formality' is not supported for given 'target_lang'.")
     for name in ("preserve_formatting", "outline_detection", "show_billed_characters"):
         fields.flag(name)
-    _choice(fields, "tag_handling", _TAG_HANDLING)
-    _choice(fields, "tag_handling_version", _TAG_HANDLING_VERSIONS)
-    _choice(fields, "model_type", _MODEL_TYPES)
+    choice(fields, "tag_handling", _TAG_HANDLING)
+    choice(fields, "tag_handling_version", _TAG_HANDLING_VERSIONS)
+    choice(fields, "model_type", _MODEL_TYPES)
     for name in ("ignore_tags", "splitting_tags", "non_splitting_tags"):
         _tags(fields, name)
     fields.text("context")
@@ -325,9 +239,9 @@ def _check_options(fields: Fields) -> None:
 
 def _manner(fields: Fields, terms: Terms | None) -> Manner:
     """How texts are taken, by the options about sentences and tags."""
-    tag_handling = _choice(fields, "tag_handling", _TAG_HANDLING)
+    tag_handling = choice(fields, "tag_handling", _TAG_HANDLING)
     if tag_handling is None:
-        return Manner(terms=terms, split_sentences=_choice(fields, "split_sentences", _SPLIT_SENTENCES) != "0")
+        return Manner(terms=terms, split_sentences=choice(fields, "split_sentences", _SPLIT_SENTENCES) != "0")
     rules = Rules(
         is_xml=tag_handling == "xml",
         untranslated=_tags(fields, "ignore_tags"),
@@ -343,20 +257,6 @@ def _tags(fields: Fields, name: str) -> frozenset[str]:
     return frozenset(tag.strip() for item in fields.texts(name) or [] for tag in item.split(",") if tag.strip())
 
 
-def _choice(fields: Fields, name: str, allowed: tuple[_Choice, ...]) -> _Choice | None:
-    value = fields.single(name)
-    if isinstance(value, bool | int):  # clients send split_sentences as a number, too
-        value = str(int(value))
-    elif value is not None:
-        value = fields.text(name)
-    if value is None:
-        return None
-    for choice in allowed:
-        if value == choice:
-            return choice
-    raise BadField(f"Value for '{name}' not supported. Allowed: {', '.join(allowed)}")
-
-
 def answer_problem(problem: Problem) -> tuple[int, object]:
     """DeepL's statuses, and its shape: `{"message": "what is wrong"}`."""
     status: int = problem["status"]
@@ -367,4 +267,4 @@ def answer_problem(problem: Problem) -> tuple[int, object]:
     return status, {"message": problem["detail"]}
 
 
-dialect = Dialect(owns=lambda path: path.startswith("/v2/"), answer=answer_problem)
+dialect = Dialect(owns=lambda path: path.startswith(("/v2/", "/v3/")), answer=answer_problem)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import email.message
+import re
 import urllib.parse
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
@@ -69,8 +70,12 @@ class Fields:
         value = self.values.get(name)
         return value[0] if isinstance(value, tuple) else value
 
-    def text(self, name: str) -> str | None:
+    def text(self, name: str, where: str = "") -> str | None:
         """A single string; the first where a form repeats the name, None where it is missing, null or empty.
+
+        Args:
+            name: Of the field.
+            where: What stands before the name in messages.
 
         Raises:
             BadField: If it is no string.
@@ -79,8 +84,29 @@ class Fields:
         if value is None or value == "":
             return None
         if not isinstance(value, str):
-            raise BadField(f"Invalid request: {name} must be a string, not {_kind(value)}")
+            raise BadField(f"Invalid request: {where}{name} must be a string, not {_kind(value)}")
         return value
+
+    def objects(self, name: str) -> list[Fields]:
+        """A list of objects, each as fields of its own; in a form `name[0].field`. None is an empty list.
+
+        Raises:
+            BadField: If it is something else.
+        """
+        value = self.values.get(name)
+        if value is None:
+            found: dict[int, dict[str, object]] = {}
+            for key, item in self.values.items():
+                match = re.fullmatch(rf"{re.escape(name)}\[(\d{{1,4}})\]\.(\w+)", key)
+                if match:
+                    found.setdefault(int(match[1]), {})[match[2]] = item
+            return [Fields(found[index]) for index in sorted(found)]
+        if not isinstance(value, list):
+            raise BadField(f"Invalid request: {name} must be a list of objects, not {_kind(value)}")
+        for index, item in enumerate(value):
+            if not isinstance(item, dict):
+                raise BadField(f"Invalid request: {name}[{index}] must be an object, not {_kind(item)}")
+        return [Fields(item) for item in value]
 
     def texts(self, name: str) -> list[str] | None:
         """A string or a list of strings, as a list; None where it is missing or null.

@@ -6,7 +6,7 @@ import csv
 import io
 import unicodedata
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -32,33 +32,25 @@ class BadGlossary(HTTPException):
 
 
 class NoSuchGlossary(HTTPException):
-    """There is none of this id."""
+    """There is none of this id, or none in it for these languages."""
 
-    def __init__(self) -> None:
-        super().__init__(404, "Glossary not found")
+    def __init__(self, message: str = "Glossary not found") -> None:
+        super().__init__(404, message)
 
 
 @dataclass(frozen=True)
-class Glossary:
-    """A glossary.
+class Dictionary:
+    """Terms of one language, and what they become in another.
 
     Attributes:
-        glossary_id: A random UUID.
-        owner: Whose key made it; only this one may use it. None without keys.
-        name: As the client calls it.
         source: Main code of the language of the terms, in small letters.
         target: Of what they become.
         entries: Both, in the order they came in.
-        created: When.
     """
 
-    glossary_id: str
-    owner: str | None
-    name: str
     source: str
     target: str
     entries: Mapping[str, str]
-    created: datetime
 
     @cached_property
     def terms(self) -> Terms:
@@ -66,25 +58,100 @@ class Glossary:
         return Terms(self.entries)
 
     @property
+    def pair(self) -> tuple[str, str]:
+        """The two languages."""
+        return self.source, self.target
+
+    @property
     def num_characters(self) -> int:
         """Of all its terms."""
         return sum(len(term) + len(translation) for term, translation in self.entries.items())
 
     def info(self) -> dict[str, object]:
-        """What DeepL tells of a glossary."""
-        return {
-            "glossary_id": self.glossary_id,
-            "ready": True,
-            "name": self.name,
-            "source_lang": self.source,
-            "target_lang": self.target,
-            "creation_time": self.created.isoformat().replace("+00:00", "Z"),
-            "entry_count": len(self.entries),
-        }
+        """What DeepL tells of it."""
+        return {"source_lang": self.source, "target_lang": self.target, "entry_count": len(self.entries)}
 
     def tsv(self) -> str:
         """Its entries, one a line."""
         return "\n".join(f"{term}\t{translation}" for term, translation in self.entries.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Glossary:
+    """A glossary: one dictionary, or several for different languages.
+
+    Attributes:
+        glossary_id: A random UUID.
+        owner: Whose key made it; only this one may use it. None without keys.
+        name: As the client calls it.
+        created: When.
+        dictionaries: By their two languages.
+    """
+
+    glossary_id: str
+    owner: str | None
+    name: str
+    created: datetime
+    dictionaries: Mapping[tuple[str, str], Dictionary]
+
+    @property
+    def num_characters(self) -> int:
+        """Of all its terms."""
+        return sum(dictionary.num_characters for dictionary in self.dictionaries.values())
+
+    @property
+    def only(self) -> Dictionary:
+        """Its dictionary, for clients that know of one.
+
+        Raises:
+            HTTPException: There are none, or several.
+        """
+        if len(self.dictionaries) != 1:
+            raise HTTPException(
+                400, f"The glossary has {len(self.dictionaries)} dictionaries, where this path knows one: use /v3"
+            )
+        return next(iter(self.dictionaries.values()))
+
+    def info(self) -> dict[str, object]:
+        """What DeepL tells of a glossary with one dictionary.
+
+        Raises:
+            HTTPException: As `only`.
+        """
+        only = self.only
+        return {
+            "glossary_id": self.glossary_id,
+            "ready": True,
+            "name": self.name,
+            "source_lang": only.source,
+            "target_lang": only.target,
+            "creation_time": self._creation_time,
+            "entry_count": len(only.entries),
+        }
+
+    def multilingual_info(self) -> dict[str, object]:
+        """What DeepL tells of any glossary since its third version."""
+        return {
+            "glossary_id": self.glossary_id,
+            "name": self.name,
+            "dictionaries": [dictionary.info() for dictionary in self.dictionaries.values()],
+            "creation_time": self._creation_time,
+        }
+
+    def dictionary(self, source: str, target: str) -> Dictionary:
+        """The one for two languages, or variants of them.
+
+        Raises:
+            NoSuchGlossary: If there is none.
+        """
+        found = self.dictionaries.get((main_language(source), main_language(target)))
+        if found is None:
+            raise NoSuchGlossary("Glossary dictionary not found")
+        return found
+
+    @property
+    def _creation_time(self) -> str:
+        return self.created.isoformat().replace("+00:00", "Z")
 
 
 class Glossaries:
@@ -93,24 +160,32 @@ class Glossaries:
     def __init__(self) -> None:
         self._glossaries: dict[str, Glossary] = {}
 
-    def create(self, owner: str | None, name: str, source: str, target: str, entries: Mapping[str, str]) -> Glossary:
+    def create(self, owner: str | None, name: str, dictionaries: Iterable[Dictionary]) -> Glossary:
         """Makes a glossary.
 
         Raises:
             HTTPException: If there are too many.
         """
-        glossary = Glossary(
-            str(uuid.uuid4()),
-            owner,
-            name,
-            main_language(source),
-            main_language(target),
-            dict(entries),
-            datetime.now(UTC),
-        )
         if len(self._glossaries) >= MAX_GLOSSARIES:
             raise HTTPException(456, f"there are {MAX_GLOSSARIES} glossaries, which is the most; delete one")
-        total = sum(each.num_characters for each in self._glossaries.values()) + glossary.num_characters
+        return self.put(
+            Glossary(
+                str(uuid.uuid4()),
+                owner,
+                name,
+                datetime.now(UTC),
+                {dictionary.pair: dictionary for dictionary in dictionaries},
+            )
+        )
+
+    def put(self, glossary: Glossary) -> Glossary:
+        """Keeps a glossary, instead of that of its id.
+
+        Raises:
+            HTTPException: If all together are too large.
+        """
+        others = (each for each in self._glossaries.values() if each.glossary_id != glossary.glossary_id)
+        total = sum(each.num_characters for each in others) + glossary.num_characters
         if total > MAX_TOTAL_CHARACTERS:
             raise HTTPException(456, f"all glossaries would have {total} characters; at most {MAX_TOTAL_CHARACTERS}")
         self._glossaries[glossary.glossary_id] = glossary

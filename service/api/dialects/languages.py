@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
 
+from service.api.deps import Services
+from service.api.errors import NotReady
 from service.engine.interface import ModelInfo
 from service.routing import main_language
 
@@ -29,6 +31,17 @@ def _names() -> Mapping[str, str]:
     content = resources.files(__package__).joinpath("language_names.json").read_text(encoding="utf-8")
     names: dict[str, str] = json.loads(content)
     return names
+
+
+def loaded_ways(services: Services) -> tuple[ModelInfo, ...]:
+    """Everything that can be translated.
+
+    Raises:
+        NotReady: If no model is loaded.
+    """
+    if not services.engine.models():
+        raise NotReady(services.engine.not_ready_reason or "no model is loaded")
+    return services.translator.ways()
 
 
 def source_languages(models: Sequence[ModelInfo]) -> list[str]:

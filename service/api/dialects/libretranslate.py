@@ -18,7 +18,13 @@ from service.api.dialects.answers import Dialect, Problem
 from service.api.dialects.fields import BadField, Fields, dialect_router, read_fields
 from service.api.dialects.files import file_response, model_for, read_upload, take_apart, translate_document
 from service.api.dialects.keys import admit, libretranslate_key
-from service.api.dialects.languages import english_name, same_language, source_languages, target_languages
+from service.api.dialects.languages import (
+    english_name,
+    loaded_ways,
+    same_language,
+    source_languages,
+    target_languages,
+)
 from service.api.dialects.texts import (
     Manner,
     certainty,
@@ -29,7 +35,6 @@ from service.api.dialects.texts import (
 from service.api.errors import NotReady
 from service.api.requests import while_connected
 from service.api.responses import JsonResponse
-from service.engine.interface import ModelInfo
 from service.routing import UnknownLanguagePair
 from service.text.documents.formats import FORMATS
 from service.text.documents.parts import PartFormat
@@ -114,7 +119,7 @@ async def detect(request: Request, services: ServicesDep) -> Response:
 @router.get("/languages")
 async def languages(services: ServicesDep) -> Response:
     """Every language, with those it can be translated to."""
-    models = _models(services)
+    models = loaded_ways(services)
     codes = sorted({*source_languages(models), *target_languages(models)})
     return JsonResponse(
         [
@@ -163,7 +168,7 @@ async def download_file(name: str, services: ServicesDep) -> Response:
 @router.get("/frontend/settings")
 async def frontend_settings(services: ServicesDep) -> Response:
     """What a page needs to know."""
-    models = _models(services)
+    models = loaded_ways(services)
     target = target_languages(models, models[0].source_language)[0]
     return JsonResponse(
         {
@@ -211,7 +216,7 @@ def _format(fields: Fields) -> PartFormat:
 
 def _is_identity(services: Services, source: str, target: str) -> bool:
     """Whether nothing is to be done: LibreTranslate gives a text in the target language back as it is."""
-    models = _models(services)
+    models = loaded_ways(services)
     known = {*source_languages(models), *target_languages(models)}
     return same_language(source, target) and any(same_language(source, code) for code in known)
 
@@ -225,7 +230,7 @@ def _num_alternatives(fields: Fields, services: Services) -> int:
 
 
 def _no_pair(services: Services, error: UnknownLanguagePair, source: str, target: str) -> BadField:
-    known = [info.target_language for info in _models(services)]
+    known = [info.target_language for info in loaded_ways(services)]
     if error.field == "target" and source.lower() != AUTO and any(same_language(target, code) for code in known):
         message = f"{_named(target)} is not available as a target language from {_named(source)}"
     else:
@@ -239,12 +244,6 @@ def _detected(language: str, confidence: float) -> dict[str, object]:
 
 def _named(code: str) -> str:
     return f"{english_name(code)} ({code:.100})"
-
-
-def _models(services: Services) -> tuple[ModelInfo, ...]:
-    if not services.engine.models():
-        raise NotReady(services.engine.not_ready_reason or "no model is loaded")
-    return services.translator.ways()
 
 
 def _one_or_all(items: Sequence[object], batch: bool) -> object:

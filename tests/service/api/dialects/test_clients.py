@@ -111,13 +111,24 @@ def test_the_node_client_translates_and_understands_refusals(node_client, runnin
         const html = "<p>I love <b>my sister</b>.</p>";
         const tagged = await client.translateText(html, "en", "fr", {{tagHandling: "html"}});
         await client.deleteGlossary(glossary);
+        const there = {{sourceLangCode: "en", targetLangCode: "fr", entries}};
+        const both = await client.createMultilingualGlossary("Both", [there]);
+        await client.updateMultilingualGlossaryDictionaryWithCsv(both, "fr", "en", "gare,halt");
+        const counts = (await client.getMultilingualGlossary(both.glossaryId)).dictionaries;
+        const wanted = await client.getMultilingualGlossaryDictionaryEntries(both, "fr", "en");
+        await client.replaceMultilingualGlossaryDictionary(both, there);
+        await client.updateMultilingualGlossaryName(both, "Other");
+        await client.deleteMultilingualGlossaryDictionary(both, "fr", "en");
+        const all = (await client.listMultilingualGlossaries()).filter((each) => each.glossaryId === both.glossaryId);
+        const forcedToo = await client.translateText({json.dumps(SENTENCE)}, "en", "fr", {{glossary: both}});
+        await client.deleteMultilingualGlossary(both);
         require("fs").writeFileSync("in.txt", "Thank you.");
         const status = await client.translateDocument("in.txt", "out.txt", "en", "fr");
         const document = require("fs").readFileSync("out.txt", "utf-8");
         let refusal = null;
         try {{ await client.translateText("Yes.", "en", "ja"); }} catch (error) {{ refusal = error.message; }}
         done({{one, more, sources, targets, usage, refusal, glossary, listed, kept: kept.toTsv(), forced, tagged,
-            status, document}});
+            status, document, counts, wanted: wanted.entries.toTsv(), all, forcedToo}});
         """,
     )
     assert "error" not in found, found
@@ -134,6 +145,10 @@ def test_the_node_client_translates_and_understands_refusals(node_client, runnin
     assert found["kept"] == "train station\tgare routière"
     assert "gare routière" in found["forced"]["text"]
     assert re.fullmatch(r"<p>.*<b>ma sœur</b>.*</p>", found["tagged"]["text"])
+    assert [each["entryCount"] for each in found["counts"]] == [1, 1]
+    assert found["wanted"] == "gare\thalt"
+    assert [(each["name"], len(each["dictionaries"])) for each in found["all"]] == [("Other", 1)]
+    assert "gare routière" in found["forcedToo"]["text"]
     assert found["status"]["status"] == "done" and found["status"]["billedCharacters"] == 10
     assert "Merci" in found["document"]
 
@@ -163,6 +178,36 @@ def test_the_python_client_s_glossaries_force_their_terms(translator):
         translator.delete_glossary(glossary)
     with pytest.raises(deepl.GlossaryNotFoundException):
         translator.get_glossary(glossary.glossary_id)
+
+
+def test_the_python_client_s_multilingual_glossaries(translator):
+    entries = deepl.api_data.MultilingualGlossaryDictionaryEntries
+    back = {"gare routière": "coach station"}
+    glossary = translator.create_multilingual_glossary(
+        "Both", [entries("EN", "FR", ENTRIES), entries("FR", "EN", back)]
+    )
+    try:
+        assert [(each.source_lang, each.entry_count) for each in glossary.dictionaries] == [("EN", 2), ("FR", 1)]
+        found = translator.get_multilingual_glossary_entries(glossary, "EN", "FR")
+        assert [each.entries for each in found.dictionaries] == [ENTRIES]
+        there = translator.translate_text(SENTENCE, source_lang="EN", target_lang="FR", glossary=glossary)
+        again = translator.translate_text("La gare routière.", source_lang="FR", target_lang="EN-GB", glossary=glossary)
+        assert "gare routière" in there.text and "coach station" in again.text
+        changed = translator.update_multilingual_glossary_dictionary(glossary, entries("EN", "FR", {"red": "écarlate"}))
+        assert [each.entry_count for each in changed.dictionaries] == [3, 1]
+        assert translator.update_multilingual_glossary_name(glossary, "Other").name == "Other"
+        replaced = translator.replace_multilingual_glossary_dictionary(glossary, entries("EN", "FR", {"a": "b"}))
+        assert replaced.entry_count == 1
+        translator.delete_multilingual_glossary_dictionary(glossary, source_lang="FR", target_lang="EN")
+        (listed,) = [
+            each for each in translator.list_multilingual_glossaries() if each.glossary_id == glossary.glossary_id
+        ]
+        assert [each.source_lang for each in listed.dictionaries] == ["EN"]
+        assert translator.get_multilingual_glossary(glossary.glossary_id).name == "Other"
+    finally:
+        translator.delete_multilingual_glossary(glossary)
+    with pytest.raises(deepl.GlossaryNotFoundException):
+        translator.get_multilingual_glossary(glossary.glossary_id)
 
 
 def test_the_python_client_handles_tags(translator):

@@ -1,9 +1,11 @@
 import re
 import uuid
+from dataclasses import replace
 
 import pytest
 
 from tests.service.fake_tokenizer import upper
+from tests.service.fakes import FAKE_MODEL
 
 KEY = {"Authorization": "DeepL-Auth-Key secret"}
 SPIDERS = {"name": "Spiders", "source_lang": "en", "target_lang": "fr", "entries_format": "tsv"}
@@ -146,3 +148,115 @@ def test_there_is_an_end_to_how_many_there_may_be(client, monkeypatch):
     monkeypatch.setattr("service.api.dialects.glossaries.MAX_GLOSSARIES", 9)
     monkeypatch.setattr("service.api.dialects.glossaries.MAX_TOTAL_CHARACTERS", 100)
     assert "all glossaries would have" in message_of(make(client), 456)
+
+
+# --- the third version: several dictionaries --------------------------------------------------------------------------
+
+WEB = {"source_lang": "en", "target_lang": "fr", "entries": "web\ttoile", "entries_format": "tsv"}
+PAIR = {"source_lang": "EN", "target_lang": "fr-CA"}
+
+
+@pytest.fixture
+def bilingual(engine, make_client):
+    """A client of models of both directions."""
+    back = replace(FAKE_MODEL, name="fr-en", source_language="fr", target_language="en")
+    engine.model_infos = (FAKE_MODEL, back)
+    return make_client()
+
+
+def make_multilingual(client, *dictionaries, **changes):
+    return client.post("/v3/glossaries", json={"name": "Spiders", "dictionaries": dictionaries} | changes, headers=KEY)
+
+
+def entries_of(client, address, **pair):
+    return client.get(f"{address}/entries", params=PAIR | pair, headers=KEY)
+
+
+def test_a_glossary_has_dictionaries_for_several_languages(bilingual):
+    client = bilingual
+    back = {"source_lang": "FR", "target_lang": "EN-GB", "entries": "toile,web\nsoie,silk", "entries_format": "csv"}
+    response = make_multilingual(client, WEB, back)
+    made = response.json()
+    assert response.status_code == 201
+    assert list(made) == ["glossary_id", "name", "dictionaries", "creation_time"]
+    assert made["dictionaries"] == [
+        {"source_lang": "en", "target_lang": "fr", "entry_count": 1},
+        {"source_lang": "fr", "target_lang": "en", "entry_count": 2},
+    ]
+    address = f"/v3/glossaries/{made['glossary_id']}"
+    assert client.get(address, headers=KEY).json() == made
+    assert client.get("/v3/glossaries", headers=KEY).json() == {"glossaries": [made]}
+    assert client.get("/v2/glossaries", headers=KEY).json() == {"glossaries": []}
+    assert "has 2 dictionaries" in message_of(client.get(address.replace("v3", "v2"), headers=KEY))
+    glossary = made["glossary_id"]
+    assert translate(client, "The web.", glossary_id=glossary) == "THE toile."
+    assert translate(client, "La soie.", glossary_id=glossary, source_lang="fr", target_lang="en-US") == "LA silk."
+    assert entries_of(client, address).json() == {"dictionaries": [WEB]}
+    fields = {"source_lang": "fr", "target_lang": "en"}
+    assert client.delete(f"{address}/dictionaries", params=fields, headers=KEY).status_code == 204
+    assert message_of(entries_of(client, address, **fields), 404) == "Glossary dictionary not found"
+    assert client.get(address.replace("v3", "v2"), headers=KEY).json()["entry_count"] == 1
+    body = {"text": ["a"], "glossary_id": glossary} | fields
+    assert "The glossary is for en to fr, which" in message_of(client.post("/v2/translate", json=body, headers=KEY))
+    assert client.delete(address, headers=KEY).status_code == 204
+    assert message_of(client.get(address, headers=KEY), 404) == "Glossary not found"
+
+
+@pytest.mark.parametrize("way", ["json", "data"])
+def test_names_and_entries_are_changed_by_json_and_as_a_form(client, way):
+    dictionary = WEB | {"entries": "web\tréseau\nsilk\tsoie"}
+    form = {f"dictionaries[0].{name}": value for name, value in dictionary.items()}
+    address = f"/v3/glossaries/{make_multilingual(client, WEB).json()['glossary_id']}"
+
+    def changed(**fields):
+        response = client.patch(address, headers=KEY, **{way: fields})
+        assert response.status_code == 200, response.text
+        return response.json()
+
+    assert changed(name="Other")["name"] == "Other"
+    more = changed(**(form if way == "data" else {"dictionaries": [dictionary]}))
+    assert (more["name"], more["dictionaries"][0]["entry_count"]) == ("Other", 2)
+    assert entries_of(client, address).json()["dictionaries"][0]["entries"] == "web\tréseau\nsilk\tsoie"
+    replaced = client.put(f"{address}/dictionaries", headers=KEY, **{way: WEB})
+    assert (replaced.status_code, replaced.json()) == (
+        200,
+        {"source_lang": "en", "target_lang": "fr", "entry_count": 1},
+    )
+    assert entries_of(client, address).json() == {"dictionaries": [WEB]}
+
+
+@pytest.mark.parametrize(
+    ("dictionaries", "message"),
+    [
+        ([], "Parameter 'dictionaries' not specified."),
+        ("x", "Invalid request: dictionaries must be a list of objects, not a string"),
+        ([1], "Invalid request: dictionaries[0] must be an object, not a number"),
+        ([WEB, {}], "Parameter 'dictionaries[1].source_lang' not specified."),
+        ([WEB | {"entries": [1]}], "Invalid request: dictionaries[0].entries must be a string, not a list"),
+        ([WEB | {"entries_format": "xml"}], "Value for 'dictionaries[0].entries_format' not supported. Allowed: tsv"),
+        ([WEB | {"target_lang": "xx"}], "Unsupported glossary source and target language pair"),
+        ([WEB, WEB | {"target_lang": "FR-CA"}], "dictionaries[1] is another one for en to fr"),
+        ([WEB | {"entries": "\tx"}], "Invalid glossary entries provided: line 1: the source term is empty"),
+    ],
+)
+def test_what_is_wrong_with_dictionaries_is_said(client, dictionaries, message):
+    assert message_of(make_multilingual(client, dictionaries=dictionaries)).startswith(message)
+    assert client.get("/v3/glossaries", headers=KEY).json() == {"glossaries": []}
+
+
+def test_what_would_be_too_much_changes_nothing(client, monkeypatch):
+    made = make_multilingual(client, WEB).json()
+    address = f"/v3/glossaries/{made['glossary_id']}"
+    monkeypatch.setattr("service.api.dialects.glossaries.MAX_TOTAL_CHARACTERS", 9)
+    body = WEB | {"entries": "another\tmot"}
+    assert "all glossaries" in message_of(client.patch(address, json={"dictionaries": [body]}, headers=KEY), 456)
+    assert "all glossaries" in message_of(client.put(f"{address}/dictionaries", json=body, headers=KEY), 456)
+    monkeypatch.setattr("service.api.dialects.deepl_glossaries.MAX_ENTRIES", 1)
+    assert "more than 1 entries" in message_of(client.patch(address, json={"dictionaries": [body]}, headers=KEY))
+    assert "'name' or 'dictionaries'" in message_of(client.patch(address, json={}, headers=KEY))
+    assert client.get(address, headers=KEY).json() == made
+
+
+@pytest.mark.parametrize("path", ["/v3/style_rules", "/v3/translation_memories", "/v3/glossaries/x/y", "/v2/write"])
+def test_what_there_is_not_is_told_as_deepl_would(client, path):
+    assert "there is nothing at" in message_of(client.get(path, headers=KEY), 404)
