@@ -189,7 +189,9 @@ def test_the_python_client_s_multilingual_glossaries(translator):
     try:
         assert [(each.source_lang, each.entry_count) for each in glossary.dictionaries] == [("EN", 2), ("FR", 1)]
         found = translator.get_multilingual_glossary_entries(glossary, "EN", "FR")
-        assert [each.entries for each in found.dictionaries] == [ENTRIES]
+        assert [each.entries for each in found.dictionaries] == [
+            "\n".join(map("\t".join, ENTRIES.items()))
+        ]  # its own text
         there = translator.translate_text(SENTENCE, source_lang="EN", target_lang="FR", glossary=glossary)
         again = translator.translate_text("La gare routière.", source_lang="FR", target_lang="EN-GB", glossary=glossary)
         assert "gare routière" in there.text and "coach station" in again.text

@@ -204,9 +204,10 @@ def test_a_glossary_has_dictionaries_for_several_languages(bilingual):
 
 @pytest.mark.parametrize("way", ["json", "data"])
 def test_names_and_entries_are_changed_by_json_and_as_a_form(client, way):
-    dictionary = WEB | {"entries": "web\tréseau\nsilk\tsoie"}
+    dictionary = WEB | {"entries": "web\tréseau\nspider\taraignée"}
     form = {f"dictionaries[0].{name}": value for name, value in dictionary.items()}
-    address = f"/v3/glossaries/{make_multilingual(client, WEB).json()['glossary_id']}"
+    first = WEB | {"entries": "web\ttoile\nsilk\tsoie"}
+    address = f"/v3/glossaries/{make_multilingual(client, first).json()['glossary_id']}"
 
     def changed(**fields):
         response = client.patch(address, headers=KEY, **{way: fields})
@@ -215,8 +216,9 @@ def test_names_and_entries_are_changed_by_json_and_as_a_form(client, way):
 
     assert changed(name="Other")["name"] == "Other"
     more = changed(**(form if way == "data" else {"dictionaries": [dictionary]}))
-    assert (more["name"], more["dictionaries"][0]["entry_count"]) == ("Other", 2)
-    assert entries_of(client, address).json()["dictionaries"][0]["entries"] == "web\tréseau\nsilk\tsoie"
+    assert (more["name"], more["dictionaries"][0]["entry_count"]) == ("Other", 3)
+    (dictionary,) = entries_of(client, address).json()["dictionaries"]
+    assert dictionary["entries"] == "web\tréseau\nsilk\tsoie\nspider\taraignée"
     replaced = client.put(f"{address}/dictionaries", headers=KEY, **{way: WEB})
     assert (replaced.status_code, replaced.json()) == (
         200,
