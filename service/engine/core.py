@@ -1,4 +1,4 @@
-"""The engine's loop: one thread that owns the models, between a queue of commands and a stream of messages.
+"""The engine's loop: a thread that runs the models, or some, between a queue of commands and a stream of messages.
 
 `submit`, `abort` and `stop` may be called from any thread, and return at once. Everything else happens in the loop:
 
@@ -7,7 +7,11 @@
 Where nobody wants to hear of single tokens, steps follow one another without a return to this loop, until a sequence
 ends or a command comes.
 
-With nothing to do the thread sleeps until a command comes.
+Where the runner has others beside it, each has a thread with such a loop, a *lane*: all take commands, admit sequences
+and book results one at a time, under one lock, and run their steps at the same time. So one may encode while another
+decodes, and none ever waits for another, as threads within one step do at its end.
+
+With nothing to do a thread sleeps until a command comes, or another lane has left it something.
 """
 
 from __future__ import annotations
@@ -153,11 +157,26 @@ class _Tracked:
     results: dict[int, SequenceResult] = field(default_factory=dict)
 
 
+@dataclass(slots=True)
+class _Lane:
+    """A runner, and its loop's own numbers."""
+
+    number: int
+    is_wanted: ctypes.c_int32 = field(default_factory=ctypes.c_int32)
+    """Not 0 while there is something to do besides steps: those that are running then end early."""
+    batch_rows: int = 0
+    """Of its last step."""
+    busy_since: float = math.nan
+    """When its last step ended; NaN after a pause. What is between two steps is part of the speed, too."""
+    num_changes_seen: int = -1
+    """As `EngineCore._num_changes` was when this lane last found nothing to do for itself; -1 while it works."""
+
+
 class EngineCore:
-    """Runs the loop in a thread of its own.
+    """Runs the loop in a thread of its own, or in several.
 
     Args:
-        make_runner: Loads the models. Called in the thread, once.
+        make_runner: Loads the models. Called in the thread, once; runners beside it have threads of their own.
         limits: How much is taken on.
         deliver: Called in the thread with messages, in order. Must not block. A RuntimeError means that nobody
             listens any more (the event loop is closed): the engine then ends.
@@ -178,7 +197,7 @@ class EngineCore:
         self._thread = threading.Thread(target=self._run, name=THREAD_NAME, daemon=True)
 
         self._wake = threading.Condition()
-        """Guards what follows, up to the blank line: all that other threads write."""
+        """Guards all that follows, and the scheduler: it is held whenever a runner is not working."""
         self._commands: list[_Submit | _Abort] = []
         self._command_tokens = 0
         self._command_promised = 0
@@ -186,9 +205,11 @@ class EngineCore:
         self._is_stopping = False
         self._is_closed = False
         self._death: EngineDead | None = None
-
-        self._is_wanted = ctypes.c_int32()
-        """Not 0 while there are commands to be taken: the steps that are running then end early."""
+        self._fault: BaseException | None = None
+        """Of which a lane has ended."""
+        self._lanes = [_Lane(0)]
+        self._num_changes = 0
+        """Grows whenever a lane may have more to do than before."""
         self._scheduler: Scheduler | None = None
         self._listening: set[str] = set()
         """Requests of which every token is told."""
@@ -200,8 +221,6 @@ class EngineCore:
         self._work_speed = Speed(WORK_MEMORY_TOKENS_PER_ROW * limits.max_rows)
         """Row tokens (`SequenceRequest.row_tokens`) a second; half count at a sequence's start, half at its end."""
         self._looked_at = -math.inf
-        self._busy_since = math.nan
-        """When the last step ended; NaN after a pause. What is between two steps is part of the speed, too."""
         self._has_listener = True
         self.stats = EngineStats(
             max_rows=limits.max_rows,
@@ -307,10 +326,8 @@ class EngineCore:
     @property
     def promised_tokens(self) -> int:
         """Source tokens of first parts that wait at this moment."""
-        if self._scheduler is None:
-            return 0
-        with self._wake:
-            return self._scheduler.promised_tokens + self._command_promised
+        # Without the lock: who asks this only guesses, and what is on its way from one to the other may count twice.
+        return self._scheduler.promised_tokens + self._command_promised if self._scheduler else 0
 
     def abort(self, request_id: str) -> None:
         """Drops a request without a message. Its rows are free before the next step."""
@@ -325,14 +342,23 @@ class EngineCore:
             self._is_stopping = True
             self._stop_at = min(self._stop_at, stop_at)
             self._call()
+            self._change()
 
     def _call(self) -> None:
-        """Has the thread look what there is to do; called with the lock held."""
-        self._is_wanted.value = 1
-        self._wake.notify()
+        """Has the threads look what there is to do; called with the lock held."""
+        for lane in self._lanes:
+            lane.is_wanted.value = 1
+        self._num_changes += 1
+        self._wake.notify()  # One is enough: it wakes the others if there is something for them.
+
+    def _change(self) -> None:
+        """Has the lanes that sleep look again; called with the lock held."""
+        if len(self._lanes) > 1:
+            self._num_changes += 1
+            self._wake.notify_all()
 
     def join(self) -> None:
-        """Waits for the thread, which is brief after `Ended`."""
+        """Waits for the thread, which is brief after `Ended`; those beside it have ended before."""
         if self._thread.is_alive():
             self._thread.join()
 
@@ -343,40 +369,82 @@ class EngineCore:
         try:
             runner = self._make_runner()
             runner.warm_up()
-            scheduler = Scheduler(runner.models(), self._limits)
+            beside = runner.beside()
+            scheduler = Scheduler(runner.models(), self._limits, 1 + len(beside), runner.useful_rows)
+            self._lanes = [_Lane(number) for number in range(scheduler.num_lanes)]
             self._scheduler = scheduler
             self._tell([Started(runner.models())])
-            while self._take_commands(scheduler):
-                self._iterate(scheduler, runner)
+            threads = [
+                threading.Thread(target=self._run_beside, args=(scheduler, *pair), name=THREAD_NAME, daemon=True)
+                for pair in zip(beside, self._lanes[1:], strict=True)
+            ]
+            for thread in threads:
+                thread.start()
+            self._run_lane(scheduler, runner, self._lanes[0])
+            for thread in threads:
+                thread.join()
+            if self._fault is not None:
+                raise self._fault
             self._drop_all(scheduler)
         except BaseException as fault:  # Whatever it is, those who wait must hear of it.
             logger.exception("the engine died")
             error = _death(fault)
         self._close(error)
 
-    def _take_commands(self, scheduler: Scheduler) -> bool:
+    def _run_beside(self, scheduler: Scheduler, runner: ModelRunner, lane: _Lane) -> None:
+        try:
+            self._run_lane(scheduler, runner, lane)
+        except BaseException as fault:  # The first thread tells of it.
+            with self._wake:
+                self._fault = fault
+                self._call()
+                self._change()
+
+    def _run_lane(self, scheduler: Scheduler, runner: ModelRunner, lane: _Lane) -> None:
+        while self._take_commands(scheduler, lane):
+            self._iterate(scheduler, runner, lane)
+        with self._wake:
+            self._call()  # The others are to end, too.
+            self._change()
+
+    def _take_commands(self, scheduler: Scheduler, lane: _Lane | None = None) -> bool:
         """Waits until there is something to do, and carries out commands; False when it is time to end."""
-        if scheduler.is_idle:
-            scheduler.check_integrity()
-            self._busy_since = math.nan
-            self.stats = self._snapshot(scheduler, StepResult(), 0)
+        lane = lane or self._lanes[0]
         messages: list[Message] = []
         with self._wake:
-            while scheduler.is_idle and not self._commands and not self._is_stopping and self._has_listener:
+            if scheduler.is_idle:
+                scheduler.check_integrity()
+                lane.busy_since = math.nan
+                self.stats = self._snapshot(scheduler, StepResult(), 0)
+            while not self._has_work(scheduler, lane) and not self._is_over(scheduler):
                 self._wake.wait()
+                lane.busy_since = math.nan
+            lane.num_changes_seen = self._num_changes  # until it finds something
             commands, self._commands = self._commands, []
             self._command_tokens = self._command_promised = 0
-            self._is_wanted.value = 0
+            lane.is_wanted.value = 0
             for command in commands:
                 if isinstance(command, _Abort):
                     scheduler.cancel(command.request_id)
                     self._tracked.pop(command.request_id, None)
                     self._listening.discard(command.request_id)
+                    self._change()  # There are places.
                 else:
                     messages += self._accept(scheduler, command)
-            is_over = self._is_stopping and (scheduler.is_idle or self._clock() >= self._stop_at)
-        self._tell(messages)
-        return not is_over and self._has_listener
+            self._tell(messages)
+            return not self._is_over(scheduler)
+
+    def _has_work(self, scheduler: Scheduler, lane: _Lane) -> bool:
+        """Whether a lane may find something to do."""
+        may_admit = scheduler.waiting_sequences > 0 and lane.num_changes_seen != self._num_changes
+        return bool(self._commands) or scheduler.is_busy(lane.number) or may_admit
+
+    def _is_over(self, scheduler: Scheduler) -> bool:
+        """Whether it is time for the threads to end."""
+        is_stopped = self._is_stopping and (
+            (scheduler.is_idle and not self._commands) or self._clock() >= self._stop_at
+        )
+        return is_stopped or not self._has_listener or self._fault is not None or self._is_closed
 
     def _accept(self, scheduler: Scheduler, command: _Submit) -> list[Message]:
         try:
@@ -388,24 +456,47 @@ class EngineCore:
             self._listening.add(command.request.request_id)
         return []
 
-    def _iterate(self, scheduler: Scheduler, runner: ModelRunner) -> None:
-        self._expire(scheduler)
-        self._end_hopeless(scheduler)
-        started_tokens = scheduler.started_tokens
-        output = scheduler.schedule()
-        if scheduler.running_sequences == 0 and not output.departed:
-            return  # All that waited has expired.
-        started_at = self._clock()
-        some_wait = scheduler.waiting_sequences > 0
-        result = runner.execute(replace(output, stride=self._stride(scheduler, output)))
+    def _iterate(self, scheduler: Scheduler, runner: ModelRunner, lane: _Lane | None = None) -> None:
+        lane = lane or self._lanes[0]
+        with self._wake:
+            self._expire(scheduler)
+            self._end_hopeless(scheduler)
+            output = scheduler.schedule(lane.number)
+            if not scheduler.is_busy(lane.number) and not output.departed:
+                return  # All that waited has expired, or is for another lane, or for a place.
+            num_started = sum(len(one.source_ids) for group in output.groups for one in group.newcomers)
+            started_at = self._clock()
+            if output.groups and scheduler.waiting_sequences:
+                self._change()  # Another lane may be the next to take some.
+            output = replace(output, stride=self._stride(output, lane))
+        result = runner.execute(output)
+        with self._wake:
+            if not self._is_closed:
+                self._book(scheduler, output, result, lane, started_at, num_started)
+
+    def _book(
+        self,
+        scheduler: Scheduler,
+        output: SchedulerOutput,
+        result: StepResult,
+        lane: _Lane,
+        started_at: float,
+        num_started: int,
+    ) -> None:
+        """Books what a step did that took up so many source tokens, and tells of it."""
+        lane.num_changes_seen = -1
         messages, num_ended_tokens, ended_row_tokens = self._finish(scheduler, output, result, started_at)
         ended_at = self._clock()
-        if some_wait:
-            seconds = ended_at - (started_at if math.isnan(self._busy_since) else self._busy_since)
+        if output.some_wait:
+            seconds = ended_at - (started_at if math.isnan(lane.busy_since) else lane.busy_since)
+            seconds /= len(self._lanes)
             self._speed.note(num_ended_tokens, seconds)
             self._work_speed.note((output.num_row_tokens + ended_row_tokens) / 2, seconds)
-        self._busy_since = ended_at
-        self.stats = self._snapshot(scheduler, result, scheduler.started_tokens - started_tokens)
+        lane.busy_since = ended_at
+        lane.batch_rows = result.num_rows // result.num_steps
+        self.stats = self._snapshot(scheduler, result, num_started)
+        if num_ended_tokens:
+            self._change()  # There are places that another lane may wait for; or nothing is left to wait for.
         num_encoded, num_padding = output.num_encoded_tokens
         messages.append(
             StepMessage(
@@ -415,13 +506,12 @@ class EngineCore:
         )  # fmt: skip
         self._tell(messages)
 
-    def _stride(self, scheduler: Scheduler, output: SchedulerOutput) -> Stride:
+    def _stride(self, output: SchedulerOutput, lane: _Lane) -> Stride:
         """How far the steps may go before this loop has something to do."""
-        # Those that wait may wait for the encoder, which takes more before the next step; or for a place, which is free
-        # when a sequence ends.
-        if self._listening or (output.groups and scheduler.waiting_sequences):
-            return ONE_STEP
-        return Stride(MAX_STRIDE_STEPS, MAX_STRIDE_SECONDS, self._is_wanted)
+        # Others may wait for a place, which is free when a sequence ends.
+        if self._listening or output.is_encoder_full:
+            return ONE_STEP if self._listening else Stride(tells_tokens=False)
+        return Stride(MAX_STRIDE_STEPS, MAX_STRIDE_SECONDS, lane.is_wanted, tells_tokens=False)
 
     def _expire(self, scheduler: Scheduler) -> None:
         messages: list[Message] = []
@@ -430,7 +520,9 @@ class EngineCore:
             tracked = self._tracked.pop(request_id)
             self._listening.discard(request_id)
             messages.append(RequestMessage(tracked.command.ticket, DeadlineExceeded(request_id)))
-        self._tell(messages)
+        if messages:
+            self._tell(messages)
+            self._change()
 
     def _end_hopeless(self, scheduler: Scheduler) -> None:
         """Ends what will not be done until its deadline even if nothing else is done from now on.
@@ -457,7 +549,9 @@ class EngineCore:
             scheduler.cancel(request_id)
             del self._tracked[request_id]
             messages.append(RequestMessage(command.ticket, error))
-        self._tell(messages)
+        if messages:
+            self._tell(messages)
+            self._change()
 
     def _finish(
         self, scheduler: Scheduler, output: SchedulerOutput, result: StepResult, started_at: float
@@ -473,7 +567,9 @@ class EngineCore:
         num_ended_tokens = ended_row_tokens = 0
         for update in result.updates:
             owner = scheduler.owner(update.sequence_id)
-            assert owner is not None, f"the runner tells of sequence {update.sequence_id}, which does not run"
+            if owner is None:
+                assert len(self._lanes) > 1, f"the runner tells of sequence {update.sequence_id}, which does not run"
+                continue  # Another lane has ended its request meanwhile.
             request_id, index = owner
             tracked = self._tracked[request_id]
             events = self._events(tracked, index, update)
@@ -526,7 +622,8 @@ class EngineCore:
         """Frees whatever is held when the engine is stopped before all is done; `_close` tells of it."""
         for request_id in scheduler.request_ids:
             scheduler.cancel(request_id)
-        scheduler.schedule()  # Takes the list of the departed: no runner is left to be told.
+        for lane in self._lanes:
+            scheduler.schedule(lane.number)  # Takes the list of the departed: no runner is left to be told.
         self._encoded.clear()
         scheduler.check_integrity()
         self.stats = self._snapshot(scheduler, StepResult(), 0)
@@ -536,6 +633,8 @@ class EngineCore:
         with self._wake:
             self._is_closed = True
             self._death = error
+            self._call()
+            self._change()
             commands, self._commands = self._commands, []
         unfinished = [tracked.command for tracked in self._tracked.values()]
         unfinished += [command for command in commands if isinstance(command, _Submit)]
@@ -576,7 +675,7 @@ class EngineCore:
             waiting_sequences=scheduler.waiting_sequences,
             waiting_tokens=scheduler.waiting_tokens,
             max_waiting_tokens=before.max_waiting_tokens,
-            batch_rows=result.num_rows // result.num_steps if scheduler.running_sequences else 0,
+            batch_rows=sum(lane.batch_rows for lane in self._lanes if scheduler.is_busy(lane.number)),
             reserved_rows=slots.used_rows,
             max_rows=slots.max_rows,
             kv_cache_used_bytes=slots.used_cache_bytes,

@@ -9,9 +9,12 @@ not know, such as sampling, is searched in Python beside them.
 
 from __future__ import annotations
 
+import copy
 import math
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,7 +22,7 @@ import torch
 from torch import Tensor
 
 from model.checkpoint import Checkpoint
-from model.config import Precision
+from model.config import Precision, TransformerConfig
 from model.decoding import DecodingOptions
 from model.description import advised_decoding
 from model.generation import forbidden_outputs
@@ -46,6 +49,12 @@ LONG_SOURCE_TOKENS = 128
 """Longer sources take turns with shorter ones: their rows' steps cost several times as much."""
 NO_HYPOTHESIS = "the search found no hypothesis"
 
+_SMALL_WEIGHTS = 8 << 20
+"""Of what a step reads: as many as the kernels' threads decode in parts of their own (`search.c`)."""
+_MAX_RUNNERS = 4
+_USEFUL_ROWS = 32
+"""Of a small model, for one thread: a row costs as much beside 15 others as beside 63."""
+
 
 @dataclass(slots=True)
 class _Sequence:
@@ -68,8 +77,9 @@ class _Place:
 class _Batch:
     """One model, and the sequences it is decoding."""
 
-    def __init__(self, checkpoint: Checkpoint) -> None:
+    def __init__(self, checkpoint: Checkpoint, lock: threading.Lock) -> None:
         self.checkpoint = checkpoint
+        self._lock = lock
         self._model = checkpoint.model.eval()
         self._config = checkpoint.config
         self.device = self._model.device
@@ -92,15 +102,17 @@ class _Batch:
         rows = [row for place in kept for row in place.rows]
         self._sequences = [place.sequence for place in kept]
         self._tokens = [self._tokens[row] for row in rows]
-        self._select(rows)
+        with self._lock:
+            self._select(rows)
 
     def join(self, newcomers: Sequence[Newcomer]) -> None:
         """Encodes newcomers together and appends a row for each."""
-        state = self._model.prefill([newcomer.source_ids for newcomer in newcomers])
-        if self._state is None:
-            self._state = state
-        else:
-            self._state.join(state)  # type: ignore[arg-type]  # of the same kind, being of the same model
+        with self._lock:
+            state = self._model.prefill([newcomer.source_ids for newcomer in newcomers])
+            if self._state is None:
+                self._state = state
+            else:
+                self._state.join(state)  # type: ignore[arg-type]  # of the same kind, being of the same model
         for newcomer in newcomers:
             self._sequences.append(_Sequence(newcomer.sequence_id, self._start_search(newcomer)))
             self._tokens.append(self._config.decoder_start_id)
@@ -108,7 +120,10 @@ class _Batch:
     def step(self, stride: Stride = ONE_STEP) -> tuple[int, int, list[SequenceUpdate]]:  # noqa: ARG002  # as below
         """Decodes one position of every row: steps, rows, and what came of it."""
         num_rows = self.num_rows
-        return (1, num_rows, self._step()) if num_rows else (0, 0, [])
+        if not num_rows:
+            return 0, 0, []
+        with self._lock:
+            return 1, num_rows, self._step()
 
     def _step(self) -> list[SequenceUpdate]:
         assert self._state is not None
@@ -209,7 +224,9 @@ class _NativeBatch:
     def step(self, stride: Stride = ONE_STEP) -> tuple[int, int, list[SequenceUpdate]]:
         """Decodes every row, as far as the stride goes: steps, rows, and what came of it."""
         advance = self._batch.advance(stride.max_steps, stride.max_seconds, stride.is_wanted)
-        updates = [SequenceUpdate(sequence_id, tokens) for sequence_id, tokens in self._batch.new_tokens()]
+        updates = []
+        if stride.tells_tokens:
+            updates = [SequenceUpdate(sequence_id, tokens) for sequence_id, tokens in self._batch.new_tokens()]
         for ended in advance.ended:
             if ended.hypotheses:
                 updates.append(SequenceUpdate(ended.key, ended.new_tokens, ended.hypotheses))
@@ -256,6 +273,27 @@ class _Turns:
         self._long_seconds = long_seconds
         self._short_seconds = 0.0
         self._num_skipped = 0
+
+
+class _Company:
+    """The runners that share models and a processor."""
+
+    def __init__(self, num_threads: int) -> None:
+        self.num_threads = num_threads
+        """For all of them together."""
+        self.searching = threading.Lock()
+        """Held by whoever searches in Python, for these batches share one book of pages."""
+        self._num_working = 0
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """While a runner works: alone it has all threads, otherwise they share them."""
+        self._num_working += 1
+        set_threads(max(1, self.num_threads // self._num_working))
+        try:
+            yield
+        finally:
+            self._num_working -= 1
 
 
 class Runner:
@@ -317,14 +355,46 @@ class Runner:
             set_threads(num_threads or threads())
             torch.set_num_threads(1)
         self._limits = limits
-        self._memory_read_at = -math.inf
         self._checkpoints = {checkpoint.name: checkpoint for checkpoint in checkpoints}
+        self._device = checkpoints[0].model.device
+        self._company = _Company(threads())
+        self._is_small = all(
+            checkpoint.model.is_native and _step_weights(checkpoint.config) <= _SMALL_WEIGHTS
+            for checkpoint in checkpoints
+        )
+        is_alone = self._company.num_threads > _MAX_RUNNERS
+        rows = _USEFUL_ROWS * (self._company.num_threads if is_alone else 1)
+        self.useful_rows = rows if self._is_small else None
+        self._start_empty()
+
+    def _start_empty(self) -> None:
+        self._memory_read_at = -math.inf
+        # A book has working memory for one call at a time.
         self._books = {name: checkpoint.model.native_book() for name, checkpoint in self._checkpoints.items()}
         self._lanes: dict[_Lane, _Batch | _NativeBatch] = {}
-        self._device = checkpoints[0].model.device
         self._turns = _Turns()
         self._put_off: list[EncodeGroup] = []
         """Long newcomers whose turn has not come."""
+
+    def beside(self) -> list[Runner]:
+        """Runners that share the models and the processor with this one; none where one alone is as fast.
+
+        Threads within one step wait for one another at its end, and with a small model that is a step of a millisecond,
+        after which Python has its turn: half of a core was idle or spinning then. Runners that decode for themselves,
+        each in one thread, never wait. A large model's weights are read from memory in each step, better once for all;
+        and of many runners Python's lock would be the bound.
+        """
+        num_threads = self._company.num_threads
+        if not self._is_small or not 1 < num_threads <= _MAX_RUNNERS:
+            return []
+        for checkpoint in self._checkpoints.values():
+            # The tables of positions grow, and a call of another runner may just be reading the old one.
+            for embedding in (checkpoint.model.source_embedding, checkpoint.model.target_embedding):
+                embedding.position_rows(max(self._limits.max_source_tokens, self._limits.max_target_tokens) + 1)
+        others = [copy.copy(self) for _ in range(num_threads - 1)]
+        for other in others:
+            other._start_empty()
+        return others
 
     def models(self) -> tuple[ModelInfo, ...]:
         """The models, in the order given."""
@@ -357,6 +427,10 @@ class Runner:
 
         But for long sources: beside shorter ones their encoding and their steps may be put off a little, see `_Turns`.
         """
+        with self._company.working():
+            return self._execute(output)
+
+    def _execute(self, output: SchedulerOutput) -> StepResult:
         started_at = time.perf_counter()
         if output.departed:
             self._drop(set(output.departed))
@@ -444,9 +518,15 @@ class Runner:
         for lane, some in by_lane.items():
             if lane not in self._lanes:
                 native = _NativeBatch(checkpoint, book) if lane.is_native and book is not None else None
-                self._lanes[lane] = native or _Batch(checkpoint)
+                self._lanes[lane] = native or _Batch(checkpoint, self._company.searching)
             self._lanes[lane].join(some)
         return [self._lanes[lane] for lane in by_lane]
+
+
+def _step_weights(config: TransformerConfig) -> int:
+    """Weights that a decode step reads, as `gs_step_weights` counts them."""
+    layer = 6 * config.d_model**2 + 2 * config.d_model * config.d_ff
+    return config.num_decoder_layers * layer + config.target_vocab_size * config.d_model
 
 
 def _is_long(group: EncodeGroup) -> bool:

@@ -4,7 +4,7 @@ The core calls, in this order, again and again:
 
     scheduler.submit(request)            # any number of times, whenever requests come; or `check`, later `accept`
     scheduler.cancel(request_id)         # likewise: aborted, expired (`expired` says which) or failed as a whole
-    output = scheduler.schedule()        # what the runner does next
+    output = scheduler.schedule()        # what the runner does next, or one of several: schedule(lane)
     ...                                  # the runner does it, and says which sequences ended
     scheduler.finish(sequence_id)        # for each of them
 
@@ -14,6 +14,9 @@ Rules:
 - Nobody overtakes the head of the line, but short ones where only the encoder's budget for this step has no room for a
   long one, which is first in the next. While its sequence does not fit, nothing is let in; what runs comes to an end,
   and as no sequence is accepted that does not fit alone, big ones never starve.
+- Where several runners work side by side, each has a lane, and rows and cache are shared by all. A lane takes the head
+  of the line while none of the others has fewer rows, so that all have as much to do; and no more rows than are of use
+  to its runner. More would only make each step longer: what waits would end no sooner, and what runs later.
 - What counts is what a sequence may need at most: rows, and cache bytes of its source and its longest target.
 - A request may be promised to be started before so many more tokens are: its *promised part*, that is all of it, or
   the first sequences of a long one. Turns go on as long as they can without a promise being broken; then the oldest
@@ -67,24 +70,43 @@ class _Request:
     """What `started_tokens` may be at most before the promised part has been started."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Owner:
+    """Whose a running sequence is."""
+
+    request_id: str
+    index: int
+    """In its request."""
+    lane: int
+    rows: int
+
+
 class Scheduler:
     """Accepts requests and deals out rows and cache to their sequences.
 
     Args:
         models: The models there are.
         limits: How much is taken on.
+        num_lanes: Runners that work side by side.
+        useful_rows: See `ModelRunner`.
     """
 
-    def __init__(self, models: Iterable[ModelInfo], limits: EngineLimits) -> None:
+    def __init__(
+        self, models: Iterable[ModelInfo], limits: EngineLimits, num_lanes: int = 1, useful_rows: int | None = None
+    ) -> None:
         self._models = {info.name: info for info in models}
         self._limits = limits
         self._slots = Slots(limits.max_rows, limits.kv_cache_bytes)
         self._requests: dict[str, _Request] = {}
         self._line: deque[str] = deque()
         """Requests with waiting sequences, the next one to be served first."""
-        self._owners: dict[int, tuple[str, int]] = {}
-        """Running sequences: their request and their index in it."""
-        self._departed: list[int] = []
+        self._owners: dict[int, _Owner] = {}
+        """Running sequences."""
+        self._useful_rows = useful_rows or limits.max_rows
+        self._rows = [0] * num_lanes
+        """Rows that the sequences of each lane hold."""
+        self._departed: list[list[int]] = [[] for _ in range(num_lanes)]
+        """Of each lane, what its runner has to drop."""
         self._deadlines: list[tuple[float, int, str]] = []
         """A heap of deadline, serial and id of requests; those that ended before stay in it until then."""
         self._serials = itertools.count()
@@ -194,9 +216,8 @@ class Scheduler:
             self._promised.pop(request_id, None)
             self.promised_tokens -= ended.promised_tokens
         for sequence_id in sorted(ended.running):
-            del self._owners[sequence_id]
-            self._slots.release(sequence_id)
-            self._departed.append(sequence_id)
+            lane = self._release(sequence_id).lane
+            self._departed[lane].append(sequence_id)
         return True
 
     def expired(self, now: float) -> list[str]:
@@ -209,14 +230,19 @@ class Scheduler:
                 passed.append(request_id)
         return passed
 
-    def schedule(self) -> SchedulerOutput:
-        """Lets in as many waiting sequences as fit, and as the encoder may take up before the next decode step."""
+    def schedule(self, lane: int = 0) -> SchedulerOutput:
+        """Lets in as many waiting sequences as fit, and as the encoder may take up before the next decode step.
+
+        Args:
+            lane: The runner that does it.
+        """
         admitted: dict[str, list[Newcomer]] = {}
         too_long: list[str] = []
         """Heads of the line that the encoder has no time for now; they are first next time."""
         pressed = self._pressed()
         num_tokens = num_passed_over = 0
-        while num_passed_over < len(self._line):
+        is_encoder_full = False
+        while num_passed_over < len(self._line) and self._rows[lane] <= min(self._rows):
             while pressed and not pressed[0].promised_tokens:
                 pressed.popleft()
             owner = pressed[0] if pressed else self._requests[self._line[0]]
@@ -224,13 +250,15 @@ class Scheduler:
             sequence = owner.request.sequences[index]
             length = len(sequence.source_ids)
             if num_tokens and num_tokens + length > self._limits.max_encode_tokens_per_step:
+                is_encoder_full = True
                 if pressed or len(too_long) == _MOST_PASSED_OVER:
                     break
                 too_long.append(self._line.popleft())
                 continue
             model = self._models[owner.request.model]
             wanted = self._reservation(sequence, model)
-            if not self._slots.fits(wanted):
+            own_rows = self._rows[lane]
+            if not self._slots.fits(wanted) or (own_rows and own_rows + wanted.rows > self._useful_rows):
                 break
             has_share = bool(owner.running) and not owner.promised_tokens
             if has_share and self._slots.free_rows - wanted.rows < self._limits.newcomer_rows:
@@ -238,23 +266,23 @@ class Scheduler:
                 num_passed_over += 1
                 continue
             num_tokens += length
-            newcomer = self._admit(owner, index, wanted)
+            newcomer = self._admit(owner, index, wanted, lane)
             admitted.setdefault(model.name, []).append(newcomer)
         self._line.extendleft(reversed(too_long))
-        departed, self._departed = tuple(self._departed), []
+        departed, self._departed[lane] = tuple(self._departed[lane]), []
         groups = [group for name, newcomers in admitted.items() for group in _groups_of_like_length(name, newcomers)]
-        return SchedulerOutput(departed, tuple(groups))
+        is_for_others = min(self._rows) < self._rows[lane] < self._useful_rows
+        some_wait = bool(self._line) and not is_for_others
+        return SchedulerOutput(departed, tuple(groups), is_encoder_full=is_encoder_full, some_wait=some_wait)
 
     def finish(self, sequence_id: int) -> None:
         """A running sequence has ended, well or not, and the runner has dropped it.
 
         One of a cancelled request is no error: the runner may have ended it before it heard of that.
         """
-        owner = self._owners.pop(sequence_id, None)
-        if owner is None:
+        if sequence_id not in self._owners:
             return
-        request_id, _ = owner
-        self._slots.release(sequence_id)
+        request_id = self._release(sequence_id).request_id
         request = self._requests[request_id]
         request.running.remove(sequence_id)
         if not request.running and not request.waiting:
@@ -264,12 +292,22 @@ class Scheduler:
 
     def owner(self, sequence_id: int) -> tuple[str, int] | None:
         """The request of a running sequence, and its index in it; None if its request was cancelled."""
-        return self._owners.get(sequence_id)
+        owner = self._owners.get(sequence_id)
+        return None if owner is None else (owner.request_id, owner.index)
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is nothing to do: no request, and nothing that the runner has to drop."""
-        return not self._requests and not self._departed
+        """Whether there is nothing to do: no request, and nothing that a runner has to drop."""
+        return not self._requests and not any(self._departed)
+
+    @property
+    def num_lanes(self) -> int:
+        """Runners that work side by side."""
+        return len(self._rows)
+
+    def is_busy(self, lane: int) -> bool:
+        """Whether a runner has anything to do by itself: sequences to decode, or to drop."""
+        return self._rows[lane] > 0 or bool(self._departed[lane])
 
     @property
     def request_ids(self) -> tuple[str, ...]:
@@ -306,7 +344,11 @@ class Scheduler:
         self._slots.check_integrity()
         assert len(self._slots) == len(self._owners), "a sequence holds slots without running, or runs without slots"
         running = {(name, id) for name, request in self._requests.items() for id in request.running}
-        assert running == {(name, id) for id, (name, _) in self._owners.items()}, "requests and sequences disagree"
+        assert running == {(o.request_id, id) for id, o in self._owners.items()}, "requests and sequences disagree"
+        rows = [
+            sum(owner.rows for owner in self._owners.values() if owner.lane == lane) for lane in range(self.num_lanes)
+        ]
+        assert rows == self._rows, f"lanes have {rows} rows, {self._rows} counted"
         assert sorted(self._line) == sorted(name for name, request in self._requests.items() if request.waiting)
         assert all(request.waiting or request.running for request in self._requests.values()), "an ended request stays"
         waiting = [
@@ -334,13 +376,14 @@ class Scheduler:
 
     # --- parts -----------------------------------------------------------------------------------------------------
 
-    def _admit(self, owner: _Request, index: int, wanted: Reservation) -> Newcomer:
+    def _admit(self, owner: _Request, index: int, wanted: Reservation, lane: int) -> Newcomer:
         """Starts the first waiting sequence of a request in line, and moves the request to the end."""
         request = owner.request
         sequence = request.sequences[index]
         sequence_id = next(self._sequence_ids)
         self._slots.reserve(sequence_id, wanted)
-        self._owners[sequence_id] = request.request_id, index
+        self._owners[sequence_id] = _Owner(request.request_id, index, lane, wanted.rows)
+        self._rows[lane] += wanted.rows
         owner.running.add(sequence_id)
         owner.waiting.popleft()
         self._line.remove(request.request_id)  # mostly the first
@@ -362,6 +405,13 @@ class Scheduler:
             max_target_tokens=self._target_limit(sequence, self._models[request.model]),
             with_log_probs=request.with_log_probs,
         )
+
+    def _release(self, sequence_id: int) -> _Owner:
+        """Takes a running sequence out of the books, but not out of its request."""
+        owner = self._owners.pop(sequence_id)
+        self._slots.release(sequence_id)
+        self._rows[owner.lane] -= owner.rows
+        return owner
 
     def _pressed(self) -> deque[_Request]:
         """Requests that go first, for a promise would be broken otherwise: the oldest ones, up to the last of these."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -53,11 +53,13 @@ class Stride:
         max_steps: Most steps. None follows one with which a sequence ended.
         max_seconds: None begins after so long.
         is_wanted: None begins while this is not 0; other threads set it.
+        tells_tokens: Whether anybody wants to hear of tokens before their sequence ends.
     """
 
     max_steps: int = 1
     max_seconds: float = 0.0
     is_wanted: ctypes.c_int32 | None = None
+    tells_tokens: bool = True
 
 
 ONE_STEP = Stride()
@@ -71,11 +73,15 @@ class SchedulerOutput:
         departed: Sequences to drop first. Some may have ended by themselves, or may never have been encoded.
         groups: Newcomers.
         stride: How many steps.
+        is_encoder_full: Whether more were let in if the encoder could take more before the next step.
+        some_wait: Whether more wait than this runner has place or time for.
     """
 
     departed: tuple[int, ...] = ()
     groups: tuple[EncodeGroup, ...] = ()
     stride: Stride = ONE_STEP
+    is_encoder_full: bool = False
+    some_wait: bool = False
 
     @property
     def num_encoded_tokens(self) -> tuple[int, int]:
@@ -143,10 +149,16 @@ class StepResult:
 
 
 class ModelRunner(Protocol):
-    """Owns the models. Built and called in one thread only.
+    """Owns the models, or shares them with those beside it. Called in one thread only.
+
+    Attributes:
+        useful_rows: More rows in a step take as much longer as they are more, and are of no use; None if that is not
+            known.
 
     Whatever `execute` raises is a fault of the engine; what concerns one sequence is told in its update.
     """
+
+    useful_rows: int | None
 
     def models(self) -> tuple[ModelInfo, ...]:
         """The models it runs."""
@@ -156,3 +168,6 @@ class ModelRunner(Protocol):
 
     def execute(self, output: SchedulerOutput) -> StepResult:
         """Drops, encodes and joins what `output` says, then decodes all rows, as far as the stride goes."""
+
+    def beside(self) -> Sequence[ModelRunner]:
+        """Runners of the same models that may work at the same time, each in a thread of its own; called once."""

@@ -56,13 +56,16 @@ def make_request(request_id="r", lengths=(4,), *, model="tiny", deadline=None, *
 
 
 class ScriptedRunner:
-    """A `ModelRunner` that needs no model: a sequence is given back token by token, one a step.
+    """A `ModelRunner` that needs no model: a sequence is given back token by token, one a step; beside it are `others`.
 
     With `is_gated` each step waits for a `allow_step`. `fault` is raised by the next step; sources in `poisoned` fail.
     """
 
-    def __init__(self, infos=(INFO,), *, is_gated=False):
+    useful_rows = None
+
+    def __init__(self, infos=(INFO,), *, is_gated=False, others=()):
         self.infos = tuple(infos)
+        self.others = others
         self.gate = threading.Semaphore(0) if is_gated else None
         self.in_step = threading.Event()
         self.fault = None
@@ -77,6 +80,9 @@ class ScriptedRunner:
 
     def models(self):
         return self.infos
+
+    def beside(self):
+        return self.others
 
     def warm_up(self):
         self.thread = threading.current_thread()

@@ -314,3 +314,93 @@ def test_a_command_ends_the_steps_that_are_running(command):
         if command != "abort":
             assert runner.in_step.wait(WAIT_SECONDS)
             assert stride.is_wanted.value == 0  # what was told is done
+
+
+def two_lanes(**limits):
+    """A driver with two gated runners."""
+    other = ScriptedRunner(is_gated=True)
+    return Driver(ScriptedRunner(is_gated=True, others=(other,)), **limits), other
+
+
+def test_runners_beside_one_another_share_the_sequences_of_a_request():
+    driver, other = two_lanes()
+    with driver:
+        driver.core.submit(make_request("r", (5, 2)), 1, wants_events=True)
+        # Each has begun with one of them, though no step of the other has ended.
+        assert driver.runner.in_step.wait(WAIT_SECONDS) and other.in_step.wait(WAIT_SECONDS)
+        assert len(driver.runner.steps[0]) == len(other.steps[0]) == 1
+        assert driver.runner.steps[0] != other.steps[0]
+        driver.runner.open_gate()
+        other.open_gate()
+        result = driver.wait_for_last(1).result
+        assert [sequence.num_target_tokens for sequence in result.sequences] == [5, 2]
+        told = [event for event in driver.events(1) if isinstance(event, TokensEvent)]
+        assert sorted((event.sequence_index, *event.token_ids) for event in told) == [
+            (0, 4), (0, 5), (0, 6), (0, 7), (1, 4),
+        ]  # fmt: skip
+    assert driver.core.stats.reserved_rows == 0
+
+
+def test_request_that_is_ended_in_the_midst_of_another_lanes_step_leaves_it():
+    driver, other = two_lanes()
+    with driver:
+        driver.core.submit(make_request("a", (2, 2)), 1, wants_events=False)
+        assert driver.runner.in_step.wait(WAIT_SECONDS) and other.in_step.wait(WAIT_SECONDS)
+        driver.core.abort("a")
+        driver.runner.open_gate()  # takes the command, while the other is still at work
+        driver.core.submit(make_request("b", (2,)), 2, wants_events=False)
+        assert isinstance(driver.wait_for_last(2), RequestDoneEvent)
+        other.open_gate()
+        driver.core.submit(make_request("c", (3,) * 4), 3, wants_events=False)
+        assert isinstance(driver.wait_for_last(3), RequestDoneEvent)
+        assert driver.events(1) == []
+        driver.core.stop(time.monotonic() + WAIT_SECONDS)
+        driver.wait_for(lambda message: isinstance(message, Ended))
+    assert driver.core.stats.reserved_rows == driver.core.stats.running_sequences == 0
+    assert not driver.runner.running and not other.running
+
+
+def test_lanes_do_all_that_waits_and_then_sleep(monkeypatch):
+    driver, other = two_lanes(max_rows=3, max_encode_tokens_per_step=8)
+    driver.runner.open_gate()
+    other.open_gate()
+    with driver:
+        for ticket in range(60):
+            driver.core.submit(
+                make_request(str(ticket), (1 + ticket % 7,) * (1 + ticket % 3)), ticket, wants_events=False
+            )
+        for ticket in range(60):
+            assert isinstance(driver.wait_for_last(ticket), RequestDoneEvent)
+        assert driver.runner.steps and other.steps
+        wait, naps = driver.core._wake.wait, []
+        monkeypatch.setattr(driver.core._wake, "wait", lambda *args: naps.append(args) or wait(*args))
+        time.sleep(0.1)
+        assert len(naps) <= 2
+    assert driver.core.stats.reserved_rows == 0
+
+
+def test_fault_of_one_runner_ends_all(caplog):
+    driver, other = two_lanes()
+    with driver:
+        other.fault = ZeroDivisionError("broken")
+        driver.core.submit(make_request("r", (5, 5)), 1, wants_events=False)
+        assert driver.runner.in_step.wait(WAIT_SECONDS) and other.in_step.wait(WAIT_SECONDS)
+        other.open_gate()
+        driver.runner.open_gate()
+        error = driver.wait_for_last(1)
+        assert isinstance(error, EngineDead) and error.__cause__ is other.fault
+        driver.wait_for(lambda message: isinstance(message, Ended) and message.error is not None)
+    assert "the engine died" in caplog.text
+
+
+def test_stop_waits_for_what_runs_in_all_lanes():
+    driver, other = two_lanes()
+    with driver:
+        driver.core.submit(make_request("r", (5, 5)), 1, wants_events=False)
+        assert driver.runner.in_step.wait(WAIT_SECONDS) and other.in_step.wait(WAIT_SECONDS)
+        driver.core.stop(time.monotonic() + WAIT_SECONDS)
+        driver.runner.open_gate()
+        other.open_gate()
+        assert isinstance(driver.wait_for_last(1), RequestDoneEvent)
+        driver.wait_for(lambda message: isinstance(message, Ended))
+    assert len(driver.runner.steps) == len(other.steps) == 5

@@ -7,6 +7,7 @@ noise by which a row of a batch differs from the same row alone is too small to 
 import asyncio
 import itertools
 import random
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -18,12 +19,13 @@ from model.config import TransformerConfig
 from model.decoding import DecodingOptions
 from model.generation import forbidden_outputs, generate, target_limit
 from model.linear import has_int8_kernels
+from model.native.library import kernels
 from model.transformer import Transformer
 from service.engine.limits import EngineLimits
 from service.engine.request import EngineRequest, SequenceRequest, TokensEvent
 from service.engine.runner import NOT_FINITE, Runner, _Turns
 from service.engine.scheduler import Scheduler
-from service.engine.step import SchedulerOutput
+from service.engine.step import EncodeGroup, Newcomer, SchedulerOutput
 from tests.data.make_tiny_checkpoint import FOLDER as TINY_CHECKPOINT
 from tests.model.graph_captures import TracedCapture
 from tests.service.engine.helpers import running_engine
@@ -487,3 +489,47 @@ def test_whole_engine_on_a_checkpoint_from_disk():
     streamed = [token for event in events if isinstance(event, TokensEvent) for token in event.token_ids]
     assert tuple(streamed) == events[-1].result.sequences[0].hypotheses[0].tokens_without_eos
     assert tuple(streamed) == alone(SequenceRequest(ids[1]), checkpoint)[0][: len(streamed)]
+
+
+@pytest.mark.skipif(kernels() is None, reason="the kernels were not compiled")
+def test_runners_of_one_small_model_decode_at_the_same_time_what_each_decodes_alone():
+    checkpoint = load_checkpoint(TINY_CHECKPOINT, torch.device("cpu"), precision="int8")
+    limits = EngineLimits(max_rows=64, max_source_tokens=64, max_target_tokens=300)
+    runner = Runner([checkpoint], limits, 2)
+    generator = random.Random(5)
+    options = (DecodingOptions(beam_size=3), DecodingOptions(), DecodingOptions(temperature=1.0, seed=1))
+    size = checkpoint.config.source_vocab_size
+    newcomers = [
+        Newcomer(
+            number,
+            (*(generator.randrange(4, size) for _ in range(generator.randrange(1, 40))), checkpoint.config.eos_id),
+            options[number % 3],
+            (),
+            300 if number < 3 else 20,  # beyond the table of positions as it is at first
+            False,
+        )
+        for number in range(24)
+    ]
+
+    def run(runner, newcomers):
+        found = {}
+        output = SchedulerOutput(groups=(EncodeGroup(checkpoint.name, tuple(newcomers)),))
+        while len(found) < len(newcomers):
+            updates = runner.execute(output).updates
+            found |= {update.sequence_id: update.hypotheses for update in updates if update.is_final}
+            output = SchedulerOutput()
+        return found
+
+    together = run(Runner([checkpoint], limits, 1), newcomers)
+    runners = [runner, *runner.beside()]
+    assert len(runners) == 2
+    with ThreadPoolExecutor(2) as threads:
+        parts = list(threads.map(run, runners, (newcomers[::2], newcomers[1::2])))
+    assert parts[0] | parts[1] == together
+
+
+def test_nothing_is_beside_a_runner_of_one_thread_or_without_our_kernels():
+    checkpoint = load_checkpoint(TINY_CHECKPOINT, torch.device("cpu"), precision="int8")
+    assert Runner([checkpoint], LIMITS, 1).beside() == []
+    assert Runner([CHECKPOINT], LIMITS, 2).beside() == []
+    torch.set_num_threads(1)

@@ -281,6 +281,51 @@ def test_big_sequence_is_not_overtaken_for_ever_by_small_ones():
 # --- ends ------------------------------------------------------------------------------------------------------------
 
 
+def test_lanes_have_as_much_to_do():
+    scheduler = Scheduler([INFO], make_limits(max_rows=12), num_lanes=2)
+    for name in "abcdefghi":
+        scheduler.submit(make_request(name, beam_size=2 if name == "a" else 1))
+    assert len(newcomers_of(scheduler.schedule(0))) == 1  # "a", and has two rows now
+    output = scheduler.schedule(0)
+    assert not newcomers_of(output) and not output.some_wait  # there is room for all, in the other lane
+    assert len(newcomers_of(scheduler.schedule(1))) == 3
+    assert len(newcomers_of(scheduler.schedule(0))) == 2
+    last = newcomers_of(scheduler.schedule(1))
+    assert len(last) == 2
+    scheduler.check_integrity()
+    for newcomer in last:
+        scheduler.finish(newcomer.sequence_id)
+    assert len(newcomers_of(scheduler.schedule(0))) == 0
+    assert len(newcomers_of(scheduler.schedule(1))) == 1
+    scheduler.check_integrity()
+
+
+def test_each_lane_drops_its_own():
+    scheduler = Scheduler([INFO], make_limits(), num_lanes=2)
+    scheduler.submit(make_request("a", (4, 4)))
+    (first,), (second,) = newcomers_of(scheduler.schedule(0)), newcomers_of(scheduler.schedule(1))
+    scheduler.cancel("a")
+    assert scheduler.is_busy(0) and scheduler.is_busy(1) and not scheduler.is_idle
+    assert scheduler.schedule(1).departed == (second.sequence_id,)
+    assert scheduler.is_busy(0) and not scheduler.is_busy(1) and not scheduler.is_idle
+    assert scheduler.schedule(0).departed == (first.sequence_id,)
+    assert scheduler.is_idle
+    scheduler.check_integrity()
+
+
+def test_lane_takes_no_more_rows_than_are_of_use_to_it_but_one_sequence_of_any_width():
+    scheduler = Scheduler([INFO], make_limits(max_rows=12), num_lanes=2, useful_rows=3)
+    scheduler.submit(make_request("wide", beam_size=5))
+    scheduler.submit(make_request("others", (4,) * 9))
+    assert len(newcomers_of(scheduler.schedule(0))) == 1
+    running = [newcomers_of(scheduler.schedule(1)) for _ in range(4)]
+    assert list(map(len, running)) == [3, 0, 0, 0]
+    assert not newcomers_of(scheduler.schedule(0))
+    assert scheduler.schedule(0).some_wait and scheduler.schedule(1).some_wait
+    scheduler.finish(running[0][0].sequence_id)
+    assert len(newcomers_of(scheduler.schedule(1))) == 1
+
+
 def test_cancel_frees_rows_at_once_and_drops_what_has_not_started():
     scheduler = make_scheduler(max_rows=2)
     scheduler.submit(make_request("a", (8,) * 10))

@@ -90,7 +90,7 @@ class Simulation:
             while arrivals and arrivals[0][0] <= self.clock.now:
                 self._submit(heapq.heappop(arrivals)[1])
             if self.scheduler.is_idle and not self.core._commands:
-                self.core._busy_since = math.nan
+                self.core._lanes[0].busy_since = math.nan
                 self.clock.now = arrivals[0][0] if arrivals else start + seconds
                 continue
             self.core._take_commands(self.scheduler)
