@@ -23,6 +23,7 @@ FREE = -1
 
 _UNALIGNED_VOTE = -0.25
 _KEPT_STRENGTH = 4.0
+_SHORT, _SHORT_SURENESS = 2, 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +126,7 @@ class _Word:
         end: One past its end.
         is_mark: Whether it is punctuation.
         strength: How much it counts beside others.
+        sureness: How sure it is where it comes from, 0 to 1; of one or two letters (*'s*) it is only half so sure.
         votes: The middles of the source stretches that it comes from, with weights.
     """
 
@@ -132,6 +134,7 @@ class _Word:
     end: int
     is_mark: bool = False
     strength: float = 1.0
+    sureness: float = 1.0
     votes: list[tuple[float, float]] = field(default_factory=list)
 
     def vote(self, start: int, end: int) -> float:
@@ -140,7 +143,7 @@ class _Word:
         if total <= 0:
             return _UNALIGNED_VOTE
         inside = sum(weight for middle, weight in self.votes if start <= middle < end)
-        return self.strength * (2 * inside / total - 1)
+        return self.strength * self.sureness * (2 * inside / total - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +245,9 @@ def _words(text: str, votes: Sequence[Vote], kept: Sequence[Kept], moved: Sequen
             if word.start >= vote.end:
                 break
             if word.strength == 1:
+                is_short = vote.source_end - vote.source_start <= _SHORT
+                sure = vote.weight * (_SHORT_SURENESS if is_short else 1.0)
+                word.sureness = max(word.sureness if word.votes else 0.0, sure)
                 word.votes.append(((vote.source_start + vote.source_end - 1) / 2, vote.weight))
     return words
 
@@ -339,6 +345,8 @@ def _run(
     middle = (element.start + element.end) / 2 / max(len(source), 1)
     goal = region[0] + middle * (region[1] - region[0]) - 0.5
     free = [index for index in range(*region) if owners[index] == FREE]
+    if any(map(str.isalnum, source[element.start : element.end])):
+        free = [index for index in free if not words[index].is_mark] or free
     if free:
         nearest = min(free, key=lambda index: abs(index - goal))
         return nearest, nearest + 1
