@@ -44,7 +44,7 @@ from service.text.segmenter import compress, has_letter
 from service.text.spaces import has_unusual_spaces, with_spaces
 from service.text.terms import Replaced, Terms
 from service.text.windows import window_spans
-from service.text.wording import Change, changes, close_brackets, has_brackets, spoken
+from service.text.wording import WITHOUT, Change, changes, close_brackets, has_brackets, spoken
 
 WarningCode = Literal[
     "repetition", "length", "untranslated", "not_translated", "parted", "negation", "name", "number", "items", "redrawn"
@@ -144,7 +144,11 @@ class Vocabulary:
     def spans(self, text: str) -> tuple[KeptSpan, ...]:
         """The kept spans of a text."""
         found = kept_spans(text, self.is_known)
-        if text.isascii() or not self.source_language.startswith("en"):
+        is_english = self.source_language.startswith("en")
+        if is_english and "w/o" in text:  # a word, not a sign between two
+            words = [match.span() for match in WITHOUT.finditer(text)]
+            found = tuple(s for s in found if not any(start < s.start and s.end < end for start, end in words))
+        if text.isascii() or not is_english:
             return found
         # English has no word of one letter with an accent: it is spoken of.
         lone = [KeptSpan(*match.span(), match[0], "symbol") for match in _LONE_LETTER.finditer(text)]
@@ -511,12 +515,12 @@ class SegmentWork:
         *,
         is_spoken: bool = True,
         names: Sequence[KeptSpan] = (),
-        in_digits: Sequence[Numeral] = (),
+        in_digits: Sequence[Change] = (),
     ) -> bool:
         """Asks for one more translation; False if there is no such form, or it has been tried.
 
         Of the hidden spans those that are signs with a name are shown by it, if `is_spoken` is true; `names` are
-        those that are none of the node's kept spans, `in_digits` numbers that it is shown in digits.
+        those that are none of the node's kept spans, `in_digits` changes by which it is shown numbers in digits.
         """
         vocabulary = self._vocabulary
         if placeholders >= len(vocabulary.placeholders):
@@ -553,7 +557,7 @@ class SegmentWork:
             False if there is nothing of that, or the model has no masks.
         """
         lost = candidate.missing if self._vocabulary.has_masks else ()
-        in_digits = tuple(numeral for numeral in candidate.lost if not numeral.is_ordinal)
+        in_digits = tuple(change for numeral in candidate.lost for change in numeral.changes)
         if not lost and not in_digits:
             return False
         hides = now.form.hides()
@@ -801,7 +805,7 @@ class SegmentWork:
         pieces = finished(node.text, self._ends(node), pieces, language, is_cut=is_cut)
         return with_spaces(node.text, node.spans, pieces)
 
-    def _changes(self, node: _Node, in_digits: Sequence[Numeral] = ()) -> Sequence[Change]:
+    def _changes(self, node: _Node, in_digits: Sequence[Change] = ()) -> Sequence[Change]:
         """What the model is shown otherwise than it stands there."""
         found = self._ends(node)
         result: list[Change] = [(0, len(found.beginning), "")] if found.beginning else []
@@ -811,8 +815,7 @@ class SegmentWork:
         result += [change for change in inner if len(found.beginning) <= change[0] and change[1] <= found.end]
         if found.shown != found.marks:
             result.append((found.end, found.end + len(found.marks), found.shown))
-        digits = [(each.start, each.end, str(each.value)) for each in in_digits]
-        free = [new for new in digits if not any(old[0] < new[1] and new[0] < old[1] for old in result)]
+        free = [new for new in in_digits if not any(old[0] < new[1] and new[0] < old[1] for old in result)]
         return sorted([*result, *free]) if free else result
 
     def _candidate(self, node: _Node, form: Form, hypothesis: Hypothesis) -> _Candidate | None:

@@ -114,7 +114,7 @@ _WARNINGS: dict[WarningCode, str] = {
     "negation": "The source denies something, and the translation seems not to.",
     "name": "A name of the source is not in the translation.",
     "items": "A list of the source has other items in the translation.",
-    "number": "A number that the source has in words is not in the translation.",
+    "number": "A number in words, a month or a day of the source is not in the translation.",
     "parted": "It was translated in pieces, because the model did not keep what stands between them.",
     "redrawn": "What was drawn at this temperature was no translation; it was drawn at a lower one, or searched.",
 }

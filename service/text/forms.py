@@ -40,6 +40,7 @@ _PRONOUN = regex.compile(r"(?<![\w'’])i(?!\w)")
 _THOUSANDS = regex.compile(r",|[ \u00a0\u202f](?=\d)")
 _LETTERS = regex.compile(r"\p{L}++")
 _ORDINALS = frozenset("st nd rd th er re ère e ème eme ième d de ste o a h s x m".split())
+_FRENCH_ORDINAL = regex.compile(r"(?:er|re|ère|e|ème)(?!\p{L})")
 _GROUPS = regex.compile(r"\d+")
 _NUMBER_UNIT = regex.compile(r"(.*\d)\s*(\D*)", regex.DOTALL)
 _BETWEEN_AMOUNTS = regex.compile(r"\s?[–—-]\s?(?=\p{Lu}*\p{Sc})|(?<=[^\d\s(])(?<!\d[eE])\s?[–—-]\s?(?=\d)")
@@ -469,7 +470,7 @@ def _spaced_as_before(pieces: Sequence[Piece], form: Form) -> list[Piece]:
             result.append(piece)
         elif last is not None and last.span is not None and piece.span is None:
             after = form.original[last.span.end : last.span.end + 8]
-            is_number = last.span.is_soft and after[:1].isalnum()
+            is_number = last.span.is_soft and (after[:1].isalnum() or _FRENCH_ORDINAL.match(piece.text) is not None)
             result += _behind_number(piece, after) if is_number else _behind(piece, after)
         else:
             result.append(piece)

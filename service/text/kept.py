@@ -97,7 +97,7 @@ _COUNTED = r"(?:No|Nos|Nr|Vol|Fig|Figs|Sec|Eq|pp)\.[ \u00a0]?\d+(?:[.,–-]\d+)*
 
 _SMALL = r"[\p{Ll}\p{Lo}\p{Lm}\p{Lt}\p{M}]*+"
 _NOT_PLAIN = (
-    rf"\p{{Lu}}\.\s\p{{Lu}}\.|\p{{Lu}}\p{{Ll}}{{1,3}}+\.\s?\d|pp\.\s?\d|\p{{Lu}}{{2,3}}+\s\d\d|CC\sBY"
+    rf"\p{{Lu}}\.\s\p{{Lu}}\.|\p{{Lu}}\p{{Ll}}{{1,3}}+\.\s?\d|pp\.\s?\d|\p{{Lu}}{{2,4}}+\s\d|CC\sBY"
     rf"|\p{{L}}\w?\w?\s[=+*/<>:!^-]|{COMMAND}"
 )
 """Words that others of the patterns begin with."""
@@ -114,7 +114,8 @@ _STRUCTURED = regex.compile(
       )++ )
     # A line of one sign, as in a form or a table of contents.
     | (?P<run> (?P<sign>[^\w\s\p{{C}}])(?P=sign){{4,}}+ )
-    | (?P<smiley> (?<!\S)[:;=]['’]?[-^o]?[)(DPpOo/|\\3*\]\[]++(?=[\s.,!?]|\Z) )
+    | (?P<smiley> (?<!\S)<3(?!\S) | (?<!\S):[a-z][\w+-]*\w:?(?=[\s.,;!?)]|\Z)
+        | (?<!\S)[:;=]['’]?[-^o]?[)(DPpOo/|\\3*\]\[]++(?=[\s.,!?]|\Z) )
     | (?P<dots> (?<!\S)\.(?:[ \u00a0\u202f]\.){{2,}}+(?![\w.]) )
     | (?P<said> \[(?:sic|\.{{3}}|…)\] )
     | (?P<lone> (?<!\S)['’‘"“”](?!\S) )
@@ -132,6 +133,7 @@ _STRUCTURED = regex.compile(
         | (?<![\w.@-])(?:[a-z0-9](?:[a-z0-9-]{{0,61}}[a-z0-9])?\.){{1,5}}(?:{_GENERIC_DOMAINS})(?![\w@(-]|\.\w)
           (?::\d{{1,5}})?(?:[/?\#][^\s<>"“”«»‘’`\p{{Co}}]*+)?
       )
+    | (?P<scp> (?<![\w.+-])\w[\w.-]{{0,63}}@[\w-]{{1,63}}(?:\.[\w-]{{1,63}}){{0,8}}:(?!//)[\w.~-][\w.~/-]*\w )
     | (?P<email> (?<![\w.+-])\w[\w.!\#$%&'*+/=?^{{|}}~-]{{0,63}}+@(?:[\w-]{{1,63}}+\.){{1,8}}+\w{{2,24}}+ )
     | (?P<email2> (?<![\w.+-])\w[\w.+-]{{0,63}}+@(?:[\w-]{{1,63}}\.){{1,8}}\w{{2,24}} )
     | (?P<at> (?<![\w@.])\w[\w.+-]{{0,40}}@\w[\w-]*+(?![\w@]) )
@@ -165,9 +167,13 @@ _STRUCTURED = regex.compile(
         | (?<![\w.*])\*\.\w{{1,8}}(?!\w)
         | (?<![\w.])\.(?:git|env|bash|zsh|profile|docker|npm|ssh|config|local|well-known)\w*+(?!\w)
       )
-    | (?P<handle> (?<![\w@/.])@\w[\w.-]*+(?:@[\w.-]++)? | (?<![\w&/\#])\#(?:(?=[\w/.-]*\d)\w++(?:[-/.]\w++)*+|\w++) )
+    | (?P<handle> (?<![\w@/.])@\w[\w.-]*+(?:@[\w.-]++|/\w[\w.-]*+)?
+        | (?<![\w&/\#])\#(?:(?=[\w/.-]*\d)\w++(?:[-/.]\w++)*+|\w++) )
     | (?P<identifier>
-          (?<!\S)-[A-Za-z](?=\s)
+        # Addresses of networks, digests, packages: 00:1A:2B:3C:4D:5E, sha256:9f86, npm:foo@1.
+          (?<![\w.:/-])(?=[\d:]*+(?:[A-Fa-f]|::))(?:[0-9A-Fa-f]{{0,4}}+:){{2,7}}[0-9A-Fa-f]{{1,4}}(?![\w:])
+        | (?<![\w.:/@-])[a-z][a-z\d]{{1,15}}+:(?=[a-z]*+[\d@])\w[\w@.-]*\w(?!\w)
+        | (?<!\S)-[A-Za-z](?=\s)
         | (?<![\w-])--[A-Za-z][\w-]*+(?:=[^\s,;]++)?
         | (?<![\w.])(?:(?<!->|::){_CALLED}\((?:\)|{_ARGUMENTS})|\w\(\w\));?+
         | (?<![\w.-])[A-Za-z]\w*+(?:::\w++)++
@@ -179,6 +185,13 @@ _STRUCTURED = regex.compile(
           (?![\w-]|['’]\p{{L}})
         | (?<![\w-])(?=\w*_\w)(?=\w*[A-Za-z])\w++(?:-\w++)*+
         | (?<![\w.-])(?:0x[0-9A-Fa-f]++|[0-9A-Fa-f]{{8}}-(?:[0-9A-Fa-f]{{4}}-){{3}}[0-9A-Fa-f]{{12}})(?!\w)
+        # Norms, keys, elements of lists, types.
+        | (?<![\w-])(?:ISO|IEC|IEEE|EN|DIN|RFC|ANSI|ASTM|ECMA|ITU|NIST|FIPS|CVE)(?:/(?:IEC|IEEE|EN|TS|TR))?[ -]
+          \d(?:[\w.:-]*\w)?
+        | (?<![\w-])(?:USD|EUR|GBP|CHF|JPY|CNY|INR|CAD|AUD)[ ]\d(?:[\d.,]*\d)?(?![\w%])
+        | [⌘⌥⇧⌃⎋]++[A-Z0-9]?+(?!\w)
+        | (?<![\w.])[A-Za-z_]\w{{0,40}}+(?:\[\d{{1,4}}\])++(?!\w)
+        | (?<![\w.])\p{{Lu}}\w{{0,40}}+<\p{{Lu}}\w{{0,40}}+(?:,[ ]?\p{{Lu}}\w{{0,40}}+){{0,4}}+>
         # An account's number (IBAN), in groups of four.
         | (?<![\w.-])[A-Z]{{2}}\d\d(?=[A-Z ]*+(?:\d[A-Z ]*+){{8}})(?:[ ][A-Z0-9]{{4}}){{3,7}}+
           (?:[ ]\d[A-Z0-9]{{0,2}})?+(?![\w-])
@@ -208,7 +221,7 @@ _HINT = regex.compile(
     r"""[^\p{L}\p{M}\s.,;:!?'"‘’“”()-] | \w\.\w | \w\( | :: | -- | (?<!\S)['’‘"“”](?!\S) | (?<!\S)-[A-Za-z]\s
     | \p{Ll}\p{Lu} | (?<!\w)\p{Lu}\.\s\p{Lu}\.
     | \b(?:git|npm|yarn|pip|conda|apt|brew|gem|cargo|docker|kubectl|sudo|import)\s
-    | ([.,;:!?'"‘’“”()])\1{4} | [ ]\.[ ]\. | (?<!\S)[:;]['’]?[-^o]?[)(DPpOo]""",
+    | ([.,;:!?'"‘’“”()])\1{4} | [ ]\.[ ]\. | (?<!\S)[:;](?:['’]?[-^o]?[)(DPpOo]|[a-z])""",
     regex.VERBOSE,
 )
 
@@ -238,6 +251,7 @@ _PLURAL = regex.compile(r"(?<=[}\])\w])s(?!\w)")
 _KIND_OF: dict[str, Kind] = {kind: kind for kind in KINDS} | {
     "email2": "email",
     "at": "email",
+    "scp": "path",
     "clock": "identifier",
     "counted": "identifier",
     "initials": "identifier",

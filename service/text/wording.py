@@ -46,6 +46,7 @@ _CONTRACTION = regex.compile(
     regex.IGNORECASE,
 )
 _ASCII_WORD = re.compile(r"[a-z]+")
+WITHOUT = regex.compile(r"(?<!\S)w/o(?=\s)")
 _POSSESSIVE = regex.compile(r"(?<=\p{L}[sS])['’](?=\s\p{L})")
 """Behind a plural: *the students' books*."""
 _DIGIT = re.compile(r"\d")
@@ -158,6 +159,9 @@ def _english(text: str) -> Iterator[Change]:
             continue  # a message
         place = match.end() - _CONTRACTIONS[word]
         yield place, place, "'"
+    if "w/o" in text:
+        for match in WITHOUT.finditer(text):
+            yield *match.span(), "without"
     if "' " in text or "’ " in text:
         # With an s as behind other words: without it a model overlooks what is owned.
         quoted = {place for pair in pairs(text) for place in pair}

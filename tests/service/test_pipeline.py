@@ -637,3 +637,8 @@ def test_what_is_drawn_is_drawn_again_before_it_is_searched_and_that_is_told(goo
 def test_a_low_temperature_is_halved_too():
     _, options = drawn("Hello you.", {0.0}, options=DecodingOptions(temperature=0.8, top_k=5))
     assert [(each.temperature, each.top_k) for each in options] == [(0.8, 5), (0.4, 5), (0.2, 5), (0.0, None)]
+
+
+def test_without_is_a_word_even_where_the_model_has_no_slash():
+    outcome, shown = run("tea w/o milk", str.upper, tokenizer=SignlessTokenizer())
+    assert (outcome.nth_text(0), shown) == ("TEA WITHOUT MILK", ["tea without milk"])

@@ -123,6 +123,7 @@ def test_letters_beside_what_is_kept_stand_as_close_as_they_did(text, translatio
         ("20% for $5", "20 % pour 5 $", "20% pour $5"),
         ("5 kg and 55 kg", "55 kg et 5 kg", "55 kg et 5 kg"),
         ("5 kg of it", "5kg de ça", "5 kg de ça"),
+        ("January 1, the 2", "1er janvier, 2espace", "1er janvier, 2 espace"),
         ("It is -5 today", "Il fait −5 aujourd'hui", "Il fait -5 aujourd'hui"),
     ],
 )

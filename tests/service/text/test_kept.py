@@ -27,6 +27,16 @@ def found(text, is_known=None):
             ["DE89 3704 0044 0532 0130 00", "GB29NWBK60161331926819"],
         ),
         ("$HOME/bin is in VAT: FR 12 345678901", ["$HOME/bin", "FR 12 345678901"]),
+        (
+            "Norm ISO 9001:2015, RFC 2616; at 00:1A:2B:3C:4D:5E or fe80::1ff:fe23:4567:890a, 10:30:15.",
+            ["ISO 9001:2015", "RFC 2616", "00:1A:2B:3C:4D:5E", "fe80::1ff:fe23:4567:890a", "10:30:15"],
+        ),
+        (
+            "From git@github.com:a/b.git or @types/node, npm:foo@1, sha256:9f86d0; note: 5, so:go",
+            ["git@github.com:a/b.git", "@types/node", "npm:foo@1", "sha256:9f86d0", "5"],
+        ),
+        ("It is USD 1,299.00 or CHF 5.", ["USD 1,299.00", "CHF 5"]),
+        ("See items[0] in List<String>, press ⌘K :name <3", ["items[0]", "List<String>", "⌘K :name <3"]),
         ("I is [sic] happy [...] so.", ["[sic]", "[...]"]),
         ("Wait . . . . now, e.g. here. So.", [". . . .", "e.g."]),
         ("x = 5;  // the number", ["x = 5;  //"]),

@@ -4,7 +4,7 @@ import pytest
 
 from model.words import split_words
 from service.text.markup import Rules, read_html, read_xml
-from service.text.tags import Kept, Vote, place_tags
+from service.text.tags import Element, Kept, Vote, place_tags
 from tests.service.text.markup_documents import Maker, Outline
 
 
@@ -161,6 +161,31 @@ def test_an_element_without_a_word_of_its_own_gets_the_nearest():
         "<p>VOIR <a href=x>PAGE</a></p>",
         "<p><a href=x>VOIR</a> PAGE</p>",
     )
+
+
+def placed(source, text, word, votes):
+    start = source.index(word)
+    links = [Vote(*place(text, ours), *place(source, theirs), weight) for ours, theirs, weight in votes]
+    placement = place_tags(source, text, [Element(start, start + len(word), (), (1,), (2,))], links)
+    (left, *_), (right, *_) = placement.insertions
+    return text[left:right]
+
+
+def place(text, part):
+    return text.index(part), text.index(part) + len(part)
+
+
+def test_a_sure_link_counts_more_than_one_of_an_ending():
+    votes = [("La", "'s", 0.97), ("maison", "house", 0.98), ("mon", "My", 0.8), ("frère", "brother", 0.9)]
+    assert placed("My brother's house", "La maison de mon frère", "brother's", votes) == "frère"
+    votes = [("Je", "I", 0.5), ("ne", "not", 0.5), ("sais", "know", 0.97), ("pas", "not", 0.62)]
+    assert placed("I do not know.", "Je ne sais pas.", "not", votes) == "pas"
+
+
+def test_a_mark_is_no_word_for_an_element_of_words():
+    votes = [("Merci", "Thank", 0.9), (".", ".", 0.98)]
+    assert placed("Thank you.", "Merci.", "you", votes) == "Merci"
+    assert placed("Thank you.", "Merci.", ".", votes) == "."
 
 
 def test_punctuation_goes_into_an_element_only_if_it_was_there():

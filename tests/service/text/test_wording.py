@@ -23,6 +23,7 @@ def shown(text, language="en"):
         ("The students' books, James’ car", "The students's books, James’s car"),
         ("THE GIRLS' ROOM", "The girls's room"),
         ("the 'boys' left; rock 'n' roll, the boys'", "the \"boys\" left; rock 'n' roll, the boys'"),
+        ("tea w/o milk, w/ sugar", "tea without milk, w/ sugar"),
         ("as was his wont, the cant of thieves", "as was his wont, the cant of thieves"),
         ("an IM; dont@x.org, #dont, /im/", "an IM; dont@x.org, #dont, /im/"),
         ("I can't swim.", "I can't swim."),
