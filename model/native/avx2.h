@@ -7,6 +7,7 @@
 #include <immintrin.h>
 #include <math.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "kernels.h"
@@ -18,6 +19,7 @@
 #define WEIGHT_SHIFT 128   /* added to a weight: the instruction multiplies unsigned by signed bytes */
 #define SPLITS 1           /* inputs too large for sums in 16 bits are split, see split_row() */
 #define FULL_APART 1       /* code of its own for results without a mask, which takes some instructions here */
+#define UNROLL_HALVES _Pragma("GCC unroll 2")
 #define INPUTS_AT_ONCE 32  /* that a row of rounded inputs is filled up to */
 
 typedef struct {
@@ -197,24 +199,36 @@ static int32_t split_row(int8_t *values, int32_t *corrections, rest *rests, int3
     const __m256i ones = _mm256_set1_epi8(1);
     int32_t moved = 0, count = 0;
     for (int i = 0; i < width; i += INPUTS_AT_ONCE) {
-        __m256i x = _mm256_loadu_si256((const __m256i *)(values + i));
-        for (int again = 0;; again = 1) {
+        uint32_t halved = 0; /* a bit for each of eight steps; with both steps of a pair halved every bound is kept */
+        for (;;) {
+            const __m256i x = _mm256_loadu_si256((const __m256i *)(values + i));
             const __m256i pairs = _mm256_maddubs_epi16(ones, x), sizes = _mm256_maddubs_epi16(_mm256_abs_epi8(x), ones);
             const __m256i lanes = _mm256_add_epi16(pairs, _mm256_shuffle_epi32(pairs, _MM_SHUFFLE(2, 3, 0, 1)));
             const __m256i all = _mm256_add_epi16(sizes, _mm256_shuffle_epi32(sizes, _MM_SHUFFLE(2, 3, 0, 1)));
             /* magnitudes + |sum| of a pair: twice the larger of the positive and the negative part */
             const __m256i twice = _mm256_add_epi16(sizes, _mm256_abs_epi16(pairs));
-            const uint32_t pair = _mm256_movemask_epi8(_mm256_cmpgt_epi16(twice, _mm256_set1_epi16(256)));
+            const uint32_t large = _mm256_movemask_epi8(_mm256_cmpgt_epi16(twice, _mm256_set1_epi16(256)));
             const uint32_t both = _mm256_movemask_epi8(_mm256_cmpgt_epi16(all, _mm256_set1_epi16(258)));
-            if (__builtin_expect(!(pair | both) || again, 1)) {
+            if (__builtin_expect(!(large | both), 1)) {
                 /* of each quadword one doubleword: lanes of step 0 and of step 1 are the same now */
                 const __m256i less = _mm256_sub_epi16(_mm256_setzero_si256(), _mm256_slli_epi16(lanes, 7));
                 const __m256i sorted = _mm256_permutevar8x32_epi32(less, _mm256_setr_epi32(0, 2, 4, 6, 0, 2, 4, 6));
                 _mm_storeu_si128((__m128i *)(corrections + i / 8), _mm256_castsi256_si128(sorted));
                 break;
             }
+            const uint32_t before = halved;
             for (int step = 0; step < INPUTS_AT_ONCE / 4; step++) {
-                if (!((pair | both) >> step * 4 & 15)) continue;
+                const int other = step ^ 1;
+                const int8_t *own = values + i + step * 4, *beside = values + i + other * 4;
+                int is_due = large >> step * 4 & 15;
+                if (!is_due && both >> step * 4 & 15 && !(large >> other * 4 & 15)) {
+                    /* One of both is enough, as a rule: the one with more in it. */
+                    const int more = abs(own[0]) + abs(own[1]) + abs(own[2]) + abs(own[3]) - abs(beside[0]) -
+                                     abs(beside[1]) - abs(beside[2]) - abs(beside[3]);
+                    is_due = halved >> other & 1 ? before >> other & 1 : more > 0 || (more == 0 && step > other);
+                }
+                if (!is_due || halved >> step & 1) continue;
+                halved |= 1u << step;
                 rest *to = &rests[count++];
                 to->step = i / 4 + step;
                 for (int j = 0; j < 4; j++) {
@@ -223,7 +237,6 @@ static int32_t split_row(int8_t *values, int32_t *corrections, rest *rests, int3
                     moved += to->values[j];
                 }
             }
-            x = _mm256_loadu_si256((const __m256i *)(values + i));
         }
     }
     *rest_count = count;

@@ -16,6 +16,7 @@
 #define WEIGHT_SHIFT 128   /* added to a weight: the instruction multiplies unsigned by signed bytes */
 #define SPLITS 0           /* inputs are never too large, see avx2.h */
 #define FULL_APART 0       /* a mask costs nothing */
+#define UNROLL_HALVES
 #define INPUTS_AT_ONCE 1   /* that a row of rounded inputs is filled up to: not at all */
 
 typedef __m512 floats;

@@ -448,6 +448,7 @@ INLINE void multiply_block_as(const int full, const gs_linear *linear, int block
             const int row = first + r;
             if (SPLITS) add_rests(input.rests + (size_t)row * input.stride / 4, input.rest_counts[row], weights, sums[r]);
             floats values[2];
+            UNROLL_HALVES
             for (int v = 0; v < 2; v++) {
                 const int column = start + v * 16, columns = full ? COLUMNS : linear->outputs - column;
                 if (columns <= 0) {
