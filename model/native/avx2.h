@@ -261,8 +261,8 @@ INLINE void tile_part(const int height, const int vectors, const int8_t *a, cons
         const uint8_t *second = at + (g + 1 < (size_t)steps ? 4 * COLUMNS : 0); /* after the last step inputs are 0 */
         /* The next block arrives while this one is used. */
         if (height > 2) {
-            _mm_prefetch((const char *)next + g * 4 * COLUMNS, _MM_HINT_T0);
-            _mm_prefetch((const char *)next + g * 4 * COLUMNS + 4 * COLUMNS, _MM_HINT_T0);
+            _mm_prefetch((const char *)next + g * 4 * COLUMNS, _MM_HINT_T1);
+            _mm_prefetch((const char *)next + g * 4 * COLUMNS + 4 * COLUMNS, _MM_HINT_T1);
         }
         __m256i weights[2][4];
 #pragma GCC unroll 4
@@ -324,16 +324,18 @@ INLINE void tile(const int height, const int8_t *a, const int32_t *corrections, 
 /* Add the products of what was split off a row. */
 INLINE void add_rests(const rest *rests, int count, const uint8_t *w, integers sums[2]) {
     const __m256i ones = _mm256_set1_epi16(1);
+    __m256i s[4] = {sums[0].low, sums[0].high, sums[1].low, sums[1].high}; /* in registers, see tile_part() */
     for (int i = 0; i < count; i++) {
         const __m256i *at = (const __m256i *)(w + (size_t)rests[i].step * 4 * COLUMNS);
-        int32_t four;
-        memcpy(&four, rests[i].values, 4);
-        const __m256i inputs = _mm256_set1_epi32(four);
-#define PRODUCT(v) _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_loadu_si256(at + v), inputs), ones)
-        sums[0] = add_integers(sums[0], (integers){PRODUCT(0), PRODUCT(1)});
-        sums[1] = add_integers(sums[1], (integers){PRODUCT(2), PRODUCT(3)});
-#undef PRODUCT
+        const __m256i inputs = repeated(rests[i].values);
+#pragma GCC unroll 4
+        for (int v = 0; v < 4; v++) {
+            const __m256i pairs = _mm256_maddubs_epi16(_mm256_loadu_si256(at + v), inputs);
+            s[v] = _mm256_add_epi32(s[v], _mm256_madd_epi16(pairs, ones));
+            __asm__("" : "+x"(s[v]));
+        }
     }
+    sums[0] = (integers){s[0], s[1]}, sums[1] = (integers){s[2], s[3]};
 }
 
 /* The products of `count` queries with 8 of the 16 keys of a block. */
