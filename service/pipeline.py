@@ -578,19 +578,19 @@ class SegmentWork:
             if candidate is not None:
                 keeping.append(candidate)
                 good += [candidate] if candidate.faults_beyond_minor == () else []
-            if sum(not candidate.faults for candidate in good) == self._num_wanted:
+            if len({candidate.text for candidate in good if not candidate.faults}) == self._num_wanted:
                 break  # To look at the rest would take three quarters of the time.
         good.sort(key=_weight)
         if node.unsure_try is not None:
             if good and _weight(good[0]) < _weight(node.unsure[0]):
-                self._settle(node, now, good[: self._num_wanted])
+                self._settle(node, now, self._best_of(good))
             else:
                 self._settle(node, node.unsure_try, node.unsure)
             return
         if good:
             # The caller's ranks: the rest is second choice, but never one that lost something.
             bad = [candidate for candidate in keeping if candidate.faults_beyond_minor == ("untranslated",)]
-            chosen = [*good, *bad][: self._num_wanted]
+            chosen = self._best_of([*good, *bad])
             if self._try_plainly(node, now, good[0]):
                 node.unsure, node.unsure_try = chosen, now
             else:
@@ -696,7 +696,7 @@ class SegmentWork:
     def _settle_for_fallback(self, node: _Node) -> None:
         """Takes the best of what is not good, and says what is wrong with it."""
         assert node.fallback_try is not None
-        self._settle(node, node.fallback_try, node.fallback[: self._num_wanted])
+        self._settle(node, node.fallback_try, self._best_of(node.fallback))
         node.warnings += [_WARNING_FOR[fault] for fault in node.fallback[0].faults if fault in _WARNING_FOR]
 
     def _settle(self, node: _Node, now: _Try, candidates: Sequence[_Candidate]) -> None:
@@ -895,6 +895,13 @@ class SegmentWork:
         if repeated is None and lacks_items(node.text, text, *languages, min_items):
             found.append("items")
         return tuple(found)
+
+    def _best_of(self, candidates: Sequence[_Candidate]) -> list[_Candidate]:
+        """As many as are wanted; of those that became the same text, as two that differ in a mark at the end, one."""
+        distinct: dict[str, _Candidate] = {}
+        for candidate in candidates:
+            distinct.setdefault(candidate.text, candidate)
+        return list(distinct.values())[: self._num_wanted]
 
     def _next_options(self, node: _Node) -> DecodingOptions:
         """What is tried next with a node that nothing good was written for: what was to be drawn is drawn again."""

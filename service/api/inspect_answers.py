@@ -256,7 +256,12 @@ def estimate(found: Estimate, revision: str) -> dict[str, Any]:
         "total_cells": found.sizes.total_cells,
         "num_bytes": num_bytes,
         "limit_bytes": found.limit_bytes,
-        "fits": {name: size <= found.limit_bytes for name, size in num_bytes.items()},
+        "num_tokens": found.num_tokens,
+        "limit_tokens": found.limit_tokens,
+        "fits": {
+            name: size <= found.limit_bytes and found.num_tokens <= found.limit_tokens
+            for name, size in num_bytes.items()
+        },
     }
 
 

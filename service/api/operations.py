@@ -10,11 +10,12 @@ from service.api import schemas
 from service.api.deps import ServicesDep
 from service.api.docs import problems
 from service.api.errors import NotReady
+from service.api.requests import JsonRoute
 from service.api.responses import JsonResponse
 from service.engine.interface import EngineState
 from service.routing import routes
 
-router = APIRouter()
+router = APIRouter(route_class=JsonRoute)
 
 _NOT_STARTED = frozenset({EngineState.NEW, EngineState.STARTING})
 _OK_EXAMPLE = {"application/json": {"example": {"status": "ok"}}}

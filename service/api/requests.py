@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import codecs
+import contextlib
+import difflib
 import email.message
+import json
 import re
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
@@ -14,10 +17,15 @@ from fastapi.routing import APIRoute
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from service.api.errors import InvalidJson, UnsupportedMediaType, shown
+from service.api.errors import InvalidField, InvalidJson, UnsupportedMediaType, shortened, shown
 from service.api.middleware import CLIENT_CLOSED_REQUEST
+from service.api.schemas import fields_at
 
 T = TypeVar("T")
+
+_MANY_FIELDS = 64
+_ESCAPED_LETTER = re.compile(rb"\\u00[2-7]")
+"""Of those that names of fields have; no program escapes them."""
 
 _NO_NUMBER = re.compile(r"NaN|Infinity")
 
@@ -41,9 +49,12 @@ class JsonRequest(Request):
     def _parse(self, body: bytes) -> Any:
         body = body.removeprefix(codecs.BOM_UTF8)
         try:
-            return orjson.loads(body)
+            content = orjson.loads(body)
         except orjson.JSONDecodeError as error:
             raise InvalidJson(f"the body is not valid JSON: {_reason(body, error)}") from error
+        if (name := repeated_field(body, content)) is not None:
+            raise InvalidJson(f"{shown(name)} is there twice in one object, of which only one could count")
+        return content
 
 
 class JsonRoute(APIRoute):
@@ -54,6 +65,8 @@ class JsonRoute(APIRoute):
         handle = super().get_route_handler()
 
         async def handle_json(request: Request) -> Response:
+            if request.scope["query_string"] and self.path.startswith("/v1/"):
+                self._check_query(request)
             if self.body_field is None:
                 return await handle(request)
             _check_content_type(request.headers.get("content-type"))
@@ -67,6 +80,24 @@ class JsonRoute(APIRoute):
                 return Response(status_code=CLIENT_CLOSED_REQUEST)
 
         return handle_json
+
+    def _check_query(self, request: Request) -> None:
+        """Refuses what is not known, as in bodies: it would be ignored.
+
+        Raises:
+            InvalidField: Names the first one, and the nearest that there is.
+        """
+        known = [field.alias for field in self.dependant.query_params]
+        for name, value in request.query_params.items():
+            if name not in known:
+                schema = getattr(getattr(self.body_field, "field_info", None), "annotation", None)
+                fields = fields_at(schema, ()) if schema is not None else ()
+                nearest = difflib.get_close_matches(shortened(name), [*known, *fields], n=1)
+                allowed = f"only {', '.join(known)} behind the question mark" if known else "nothing there"
+                if nearest:
+                    place = "in the body" if nearest[0] in fields else "there"
+                    allowed += f" (did you mean {nearest[0]}, {place}?)"
+                raise InvalidField(f"?{name}", value, allowed)
 
 
 def _reason(body: bytes, error: orjson.JSONDecodeError) -> str:
@@ -85,6 +116,31 @@ def _reason(body: bytes, error: orjson.JSONDecodeError) -> str:
     if "surrogate" in error.msg:
         return f"half of a surrogate pair is no character ({place})"
     return str(error)
+
+
+def repeated_field(body: bytes, content: object) -> str | None:
+    """The name of a field that stands twice in one object; parsers keep one, and the other would be lost.
+
+    Args:
+        body: Valid JSON.
+        content: What a parser made of it.
+    """
+    objects = [content] if isinstance(content, dict) else []
+    objects += [value for each in objects[:1] for value in each.values() if isinstance(value, dict)]
+    names = [name for each in objects for name in each]
+    # Nearly always each name is there once, as it is and nowhere else.
+    is_plain = len(names) <= _MANY_FIELDS and not _ESCAPED_LETTER.search(body)
+    if is_plain and all(body.count(f'"{name}"'.encode()) == 1 for name in names):
+        return None
+    found: list[str] = []
+
+    def look(pairs: list[tuple[str, Any]]) -> None:
+        seen: set[str] = set()
+        found.extend(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+
+    with contextlib.suppress(RecursionError):
+        json.loads(body, object_pairs_hook=look)
+    return found[0] if found else None
 
 
 class ClientGone(Exception):

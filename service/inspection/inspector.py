@@ -17,6 +17,7 @@ from model.config import TransformerConfig
 from model.decoding import DecodingOptions
 from model.selection import Kind, depth
 from model.tokenizer import TextTokenizer
+from service.aside import aside
 from service.engine.inspection import (
     AlignmentPair,
     CheckResult,
@@ -43,7 +44,7 @@ from service.inspection.maps import (
     sizes,
 )
 from service.inspection.pairs import Ask, Found, Pair, PairFinder
-from service.translator import TextTranslation, Translator
+from service.translator import LONG_TEXT_CHARACTERS, TextTranslation, Translator
 
 T = TypeVar("T")
 
@@ -83,12 +84,19 @@ class Estimate:
         lengths: Of each segment: its index, source tokens, decoder rows.
         sizes: Of what would be shown.
         limit_bytes: The most there may be.
+        limit_tokens: The most source and target tokens that are replayed at once.
     """
 
     exact: bool
     lengths: tuple[tuple[int, int, int], ...]
     sizes: MapSizes
     limit_bytes: int
+    limit_tokens: int
+
+    @property
+    def num_tokens(self) -> int:
+        """Source and target tokens of all segments."""
+        return sum(num_source + num_rows for _, num_source, num_rows in self.lengths)
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,12 +263,10 @@ class Inspector:
         if ask.is_forced:
             found = await finder.find(ask)
         else:
-            encoding = finder.encode(ask)
-            found = finder.whole(ask, encoding, (config.eos_id,) * len(encoding.ids))
-        counted = sizes(found.pairs, options, config)
-        (pair,) = found.pairs
-        source, target, _ = pair.sides
-        return Estimate(ask.is_forced, ((0, len(source.ids), len(target.ids)),), counted, self.max_bytes)
+            found = await aside(finder.guess, len(ask.text) / LONG_TEXT_CHARACTERS, ask)
+        pairs = captured(found.pairs, options)
+        lengths = tuple((pair.index, len(pair.sides[0].ids), len(pair.sides[1].ids)) for pair in pairs)
+        return Estimate(ask.is_forced, lengths, sizes(pairs, options, config), self.max_bytes, self.max_tokens)
 
     async def align(
         self,

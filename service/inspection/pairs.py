@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from model.decoding import DecodingOptions, Hypothesis
 from model.tokenizer import Encoding, TextTokenizer
 from model.words import Span, TokenText, Word, decode_with_spans, source_text
+from service.aside import breathe
 from service.engine.errors import InvalidOptions, SourceTooLong
 from service.engine.inspection import Inspection, ModelFacts
 from service.engine.interface import Engine, ModelInfo
@@ -262,6 +263,29 @@ class PairFinder:
         text = decode_with_spans(self._translator.tokenizer(ask.model), target_ids)
         pair = self._whole(ask, facts, encoding, _Target(target_ids, text, text.spans), text.text)
         return Found(ask, facts, text.text, (pair,))
+
+    def guess(self, ask: Ask) -> Found:
+        """The segments of a text, each with as many target tokens as it has source tokens; nothing is translated.
+
+        Raises:
+            SourceTooLong: A text that is one segment is longer than the model reads.
+        """
+        facts = self._inspection.facts(ask.model.name)
+        eos_id = ask.model.eos_id
+        if ask.is_whole:
+            encoding = self.encode(ask)
+            return self.whole(ask, encoding, (eos_id,) * len(encoding.ids))
+        pairs = []
+        for index, segment in enumerate(self._translator.segment(ask.text, ask.model, ask.deadline).segments):
+            breathe()
+            if segment.translatable:
+                part = dataclasses.replace(ask, text=segment.text)
+                encoding = self.encode(part)
+                (pair,) = self.whole(part, encoding, (eos_id,) * len(encoding.ids)).pairs
+                pairs.append(dataclasses.replace(pair, index=index, segment_index=index))
+            else:
+                pairs.append(Pair(index, index, segment.start, segment.end, segment.text, segment.text, 0, False))
+        return Found(ask, facts, ask.text, tuple(pairs))
 
     def _forced(self, ask: Ask, tokenizer: TextTokenizer) -> tuple[_Target, str]:
         if ask.target_ids is not None:

@@ -642,3 +642,10 @@ def test_a_low_temperature_is_halved_too():
 def test_without_is_a_word_even_where_the_model_has_no_slash():
     outcome, shown = run("tea w/o milk", str.upper, tokenizer=SignlessTokenizer())
     assert (outcome.nth_text(0), shown) == ("TEA WITHOUT MILK", ["tea without milk"])
+
+
+def test_of_hypotheses_that_become_the_same_text_one_is_given():
+    written = ["HELLO YOU", "HELLO YOU.", "HI YOU.", "HI YOU!", "HEY YOU."]
+    options = DecodingOptions(beam_size=5, num_hypotheses=3)
+    outcome, _ = run("Hello you.", lambda _: written, options=options)
+    assert [outcome.nth_text(rank) for rank in range(outcome.num_ranks)] == ["HELLO YOU.", "HI YOU.", "HEY YOU."]

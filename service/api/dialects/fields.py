@@ -21,7 +21,7 @@ from starlette.responses import Response
 
 from service.api.errors import shown
 from service.api.middleware import CLIENT_CLOSED_REQUEST
-from service.api.requests import ClientGone, check_content_encoding
+from service.api.requests import ClientGone, check_content_encoding, repeated_field
 
 MAX_FIELDS = 2_000
 """More fields than this are refused; each text of a list is one."""
@@ -210,6 +210,10 @@ def _parse_json(body: bytes) -> dict[str, object]:
         raise BadField(f"Invalid JSON format: {error}") from error
     if not isinstance(content, dict):
         raise BadField(f"Invalid JSON format: the body must be an object, not {_kind(content)}")
+    if (name := repeated_field(body, content)) is not None:
+        raise BadField(
+            f"Invalid JSON format: {shown(name)} is there twice in one object, of which only one could count"
+        )
     return content
 
 

@@ -222,10 +222,10 @@ def _is_identity(services: Services, source: str, target: str) -> bool:
 
 
 def _num_alternatives(fields: Fields, services: Services) -> int:
-    given = max(0, fields.integer("alternatives") or 0)
+    given = fields.integer("alternatives") or 0
     most = max_alternatives(services)
-    if given > most:
-        raise BadField(f"Invalid request: alternatives parameter must be <= {most}, not {given}")
+    if not 0 <= given <= most:
+        raise BadField(f"Invalid request: alternatives parameter must be >= 0 and <= {most}, not {given}")
     return given
 
 

@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,15 @@ class CapitalEngine(FakeEngine):
     """Its translations are not their sources, which would be told as a warning."""
 
     translate = staticmethod(upper)
+
+    def _result(self, sequence):
+        """Each hypothesis is another one."""
+        result = super()._result(sequence)
+        hypotheses = [
+            replace(each, tokens=each.tokens[:1] * rank + each.tokens, token_log_probs=None)
+            for rank, each in enumerate(result.hypotheses)
+        ]
+        return replace(result, hypotheses=tuple(hypotheses))
 
 
 @pytest.fixture

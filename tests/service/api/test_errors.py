@@ -112,3 +112,40 @@ def test_only_what_may_pass_by_itself_has_retry_after():
     assert "retry-after" in errors.problem_response(engine_errors.EngineStopping()).headers
     assert "retry-after" not in errors.problem_response(engine_errors.EngineDead("x")).headers
     assert "retry-after" not in errors.problem_response(engine_errors.DeadlineExceeded("x")).headers
+
+
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [
+        ("translate?targt=fr", "nothing there (did you mean target, in the body?)"),
+        ("translate?zzz", "nothing there"),
+        ("attention?estimat=1", "only estimate behind the question mark (did you mean estimate, there?)"),
+        ("attention?estimate=1&text=x", "only estimate behind the question mark (did you mean text, in the body?)"),
+    ],
+)
+def test_what_is_not_known_behind_the_question_mark_is_refused_with_the_nearest(client, path, allowed):
+    response = client.post(f"/v1/{path}", json={"text": "Hello."})
+    assert response.status_code == 422
+    (fault,) = response.json()["errors"]
+    assert fault["field"].startswith("?")
+    assert fault["allowed"] == allowed
+    assert client.get("/v1/models?model=x").status_code == 422
+    assert client.get("/healthz?now=1").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "name"),
+    [
+        ('{"text": "One.", "text": "Two."}', "text"),
+        ('{"text": "One.", "te\\u0078t": "Two."}', "text"),
+        ('{"text": "One.", "decoding": {"beam_size": 1, "beam_size": 2}}', "beam_size"),
+        ('{"text": "One.", "decoding": {}, "decoding": {}}', "decoding"),
+    ],
+)
+@pytest.mark.parametrize("path", ["/v1/translate", "/translate", "/v2/translate"])
+def test_a_field_that_is_there_twice_is_not_lost_in_silence(client, path, body, name):
+    response = client.post(path, content=body, headers={"Content-Type": "application/json"})
+    assert response.status_code == 400
+    assert f'\\"{name}\\" is there twice in one object' in response.text
+    same = {"text": "text", "source": "en", "target": "fr"}
+    assert client.post("/v1/translate", json=same).status_code == 200

@@ -52,7 +52,7 @@ def test_every_endpoint_has_examples_that_work(float_server, openapi, path):
 @pytest.mark.parametrize("path", ["/v1/model", "/v1/models/{name}"])
 def test_the_model_s_example_is_what_is_given(float_server, openapi, path):
     example = openapi["paths"][path]["get"]["responses"]["200"]["content"]["application/json"]["example"]
-    response = float_server.client.get(path.replace("{name}", "tiny"), params={"name": "tiny"})
+    response = float_server.client.get(path.replace("{name}", "tiny"), params={} if "{" in path else {"name": "tiny"})
     matches(example, response.json())
     # OpenAPI leaves null out of examples.
     assert set(example) == {field for field, value in response.json().items() if value is not None}

@@ -198,3 +198,18 @@ def test_a_picture_by_accept_is_that_of_its_own_address(float_server):
         here = float_server.post("attention", **body, accept=media_type)
         assert here.content == there.content
         assert here.headers["content-type"] == media_type
+
+
+def test_an_estimate_is_made_for_each_segment_and_for_what_is_too_large(float_server):
+    response = float_server.post("attention?estimate=1", text="The web.\n\n42\nThe spider waits in the web.")
+    estimate = response.json()
+    assert [segment["index"] for segment in estimate["segments"]] == [0, 2]
+    assert all(segment["num_source"] == segment["num_rows"] for segment in estimate["segments"])
+    second = float_server.post("attention?estimate=1", text="The spider waits in the web.").json()
+    only = float_server.post("attention?estimate=1", text="The web.\nThe spider waits in the web.", segments=[1]).json()
+    assert (only["cells"], only["num_tokens"]) == (second["cells"], second["num_tokens"])
+    assert estimate["num_tokens"] > only["num_tokens"]
+    huge = float_server.post("attention?estimate=1", text="The spider feels the web and waits. " * 400)
+    assert huge.status_code == 200
+    assert huge.json()["num_tokens"] > huge.json()["limit_tokens"]
+    assert not any(huge.json()["fits"].values())
