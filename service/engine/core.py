@@ -67,6 +67,9 @@ SPEED_MEMORY_TOKENS_PER_ROW = 64
 WORK_MEMORY_TOKENS_PER_ROW = 256
 """That by which work is refused that cannot be done in time is looked at for longer."""
 
+_STEPS_TOLD_SECONDS = 0.02
+"""Steps with which no request ends are told of together, this often: each time the event loop is woken for it."""
+
 _SECONDS_BETWEEN_LOOKS = 1.0
 """How often it is looked for work that has become hopeless."""
 
@@ -222,6 +225,9 @@ class EngineCore:
         """Row tokens (`SequenceRequest.row_tokens`) a second; half count at a sequence's start, half at its end."""
         self._looked_at = -math.inf
         self._has_listener = True
+        self._untold: list[Message] = []
+        """Steps that are told of with the next message."""
+        self._told_at = -math.inf
         self.stats = EngineStats(
             max_rows=limits.max_rows,
             max_waiting_tokens=limits.max_waiting_tokens,
@@ -431,7 +437,8 @@ class EngineCore:
                     self._change()  # There are places.
                 else:
                     messages += self._accept(scheduler, command)
-            self._tell(messages)
+            if messages or scheduler.is_idle:
+                self._tell(messages)
             return not self._is_over(scheduler)
 
     def _has_work(self, scheduler: Scheduler, lane: _Lane) -> bool:
@@ -504,7 +511,11 @@ class EngineCore:
                 result.num_steps,
             )
         )  # fmt: skip
-        self._tell(messages)
+        if len(messages) == 1 and ended_at - self._told_at < _STEPS_TOLD_SECONDS:
+            self._untold += messages
+        else:
+            self._told_at = ended_at
+            self._tell(messages)
 
     def _stride(self, output: SchedulerOutput, lane: _Lane) -> Stride:
         """How far the steps may go before this loop has something to do."""
@@ -649,6 +660,7 @@ class EngineCore:
         self._tell([*messages, Ended(error)])
 
     def _tell(self, messages: Sequence[Message]) -> None:
+        messages, self._untold = [*self._untold, *messages], []
         if not messages or not self._has_listener:
             return
         try:

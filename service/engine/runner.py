@@ -52,8 +52,8 @@ NO_HYPOTHESIS = "the search found no hypothesis"
 _SMALL_WEIGHTS = 8 << 20
 """Of what a step reads: as many as the kernels' threads decode in parts of their own (`search.c`)."""
 _MAX_RUNNERS = 4
-_USEFUL_ROWS = 32
-"""Of a small model, for one thread: a row costs as much beside 15 others as beside 63."""
+_USEFUL_ROWS = 16
+"""Of a small model, for one thread: a row costs as much beside 3 others as beside 63."""
 
 
 @dataclass(slots=True)

@@ -404,3 +404,16 @@ def test_stop_waits_for_what_runs_in_all_lanes():
         assert isinstance(driver.wait_for_last(1), RequestDoneEvent)
         driver.wait_for(lambda message: isinstance(message, Ended))
     assert len(driver.runner.steps) == len(other.steps) == 5
+
+
+def test_event_loop_is_not_woken_for_each_step():
+    calls = []
+    with Driver(ScriptedRunner()) as driver:
+        deliver = driver.core._deliver
+        driver.core._deliver = lambda messages: (calls.append(messages), deliver(messages))
+        driver.core.submit(make_request("r", (90,)), 1, wants_events=False)
+        driver.wait_for_last(1)
+        steps = [message for call in calls for message in call if isinstance(message, StepMessage)]
+        assert len(steps) == 90
+        assert any(sum(isinstance(message, StepMessage) for message in call) > 1 for call in calls)
+        assert driver.core._untold == []
