@@ -420,6 +420,7 @@ class EngineCore:
         with self._wake:
             if scheduler.is_idle:
                 scheduler.check_integrity()
+                self._tell([])
                 lane.busy_since = math.nan
                 self.stats = self._snapshot(scheduler, StepResult(), 0)
             while not self._has_work(scheduler, lane) and not self._is_over(scheduler):
@@ -437,7 +438,7 @@ class EngineCore:
                     self._change()  # There are places.
                 else:
                     messages += self._accept(scheduler, command)
-            if messages or scheduler.is_idle:
+            if messages:
                 self._tell(messages)
             return not self._is_over(scheduler)
 

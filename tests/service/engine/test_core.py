@@ -417,3 +417,36 @@ def test_event_loop_is_not_woken_for_each_step():
         assert len(steps) == 90
         assert any(sum(isinstance(message, StepMessage) for message in call) > 1 for call in calls)
         assert driver.core._untold == []
+
+
+def test_steps_are_told_of_before_the_thread_sleeps():
+    runner = ScriptedRunner(is_gated=True)
+    with Driver(runner) as driver:
+        driver.core.submit(make_request("r", (90,)), 1, wants_events=False)
+        runner.allow_steps(3)
+        assert runner.in_step.wait(WAIT_SECONDS)
+        driver.core.abort("r")
+        runner.open_gate()
+
+        def are_all_told():
+            told = sum(isinstance(message, StepMessage) for message in driver.messages)
+            return not runner.running and told == len(runner.steps) > 3
+
+        with driver.arrived:
+            assert driver.arrived.wait_for(are_all_told, WAIT_SECONDS)
+
+
+def test_lane_sleeps_while_others_wait_for_a_place(monkeypatch):
+    driver, other = two_lanes(max_rows=1)
+    with driver:
+        scheduler, calls = driver.core._scheduler, []
+        schedule = scheduler.schedule
+        monkeypatch.setattr(scheduler, "schedule", lambda lane: calls.append(lane) or schedule(lane))
+        for ticket in range(3):
+            driver.core.submit(make_request(str(ticket), (2,)), ticket, wants_events=False)
+        time.sleep(0.1)
+        assert len(calls) <= 8
+        driver.runner.open_gate()
+        other.open_gate()
+        for ticket in range(3):
+            assert isinstance(driver.wait_for_last(ticket), RequestDoneEvent)
