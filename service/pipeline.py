@@ -95,7 +95,7 @@ _HIGHEST_REDRAW_TEMPERATURE = 1.0
 """At which a model draws what it was trained to write; at twice that it hardly draws anything else than salad."""
 _MIN_WORDS_TO_HALVE = 6
 
-_SEPARATOR = regex.compile(r"(?<=\s)(?:[|¦•·→←⇒►▶»]++|<?[-=]+>|<[-=]+|\.(?:\s\.)++)(?=\s)")
+_SEPARATOR = regex.compile(r"(?<=\s)(?:[|¦•·→←⇒►▶»]++|<?[-=]+>|<[-=]+|\.(?:\s\.)++|(?<=[.;:!?]\s{1,3})\#++)(?=\s)")
 _BETWEEN_WORDS = regex.compile(r"(?<=\p{L}{2}[)\]\"'”’]?\s)[<>=~*]++(?=\s[(\[\"'“‘]?\p{L}{2})")
 """Parts as good as independent of one another, as in *Home > Settings*."""
 _JOINING = regex.compile(r"(?<=\s)(?:&amp;|[&+/<>=~*|×÷≠≈≤≥]++)(?=\s)|(?<=\w[)\]]?)[&+/](?=[(\[]?\w)")
@@ -663,7 +663,11 @@ class SegmentWork:
         best = node.fallback[0]
         is_bad = bool({"repetition", "too_long"} & set(best.faults))
         if {"order", "hollow"} & set(best.faults) and node.depth < _MAX_DEPTH:
-            self._part_around(node, node.spans if "order" in best.faults else ())
+            label = _LABEL.match(node.text)
+            if label and not label["number"] and "order" not in best.faults and _loses_label(node, best.text):
+                self._part_around(node, [KeptSpan(*label.span("mark"), label["mark"], "symbol")])
+            else:
+                self._part_around(node, node.spans if "order" in best.faults else ())
             return
         half = middle(node.text) if "items" in best.faults and node.depth < _MAX_DEPTH else None
         if half is not None and not any(span.start < half[1] and half[0] < span.end for span in node.spans):
@@ -887,7 +891,7 @@ class SegmentWork:
         vocabulary = self._vocabulary
         if loses_negation(node.text, text, vocabulary.source_language, vocabulary.target_language):
             found.append("negation")
-        if _is_hollow(node, pieces):
+        if _is_hollow(node, pieces) or _loses_label(node, text):
             found.append("hollow")
         # Of a half of a list two items are one.
         min_items = 2 if node.root else 3
@@ -1010,13 +1014,17 @@ def _is_hollow(node: _Node, pieces: Sequence[Piece]) -> bool:
         match = _JOINING.match(node.text, span.start) if id(span) in before else None
         return match is not None and match.end() == span.end
 
-    return any(is_lost(left, right) for left, right in itertools.pairwise([start, *node.spans, end])) or (
-        _LABEL.match(node.text) is not None and id(node.spans[0]) in before and not _has_word(before[id(node.spans[0])])
-    )
+    return any(is_lost(left, right) for left, right in itertools.pairwise([start, *node.spans, end]))
 
 
-_LABEL = regex.compile(r"(?:\p{L}[\p{L}\p{M}'’-]*+[ ]){1,3}+\d[\d.]*+[ ]?:")
-"""What the text behind it is counted by: *Step 2: ...*, *Error 404: ...*."""
+_LABEL = regex.compile(r"(?:\p{L}[\p{L}\p{M}'’-]*+[ ]?){1,3}+(?P<number>\d[\d.]*+[ ]?)?(?P<mark>:[ ])(?=\S*\p{L})")
+_LABELLED = regex.compile(r"\p{L}[^:：]*[:：].*\w", regex.DOTALL)
+"""What the text behind it is called or counted by: *Note: ...*, *Error 404: ...*."""
+
+
+def _loses_label(node: _Node, text: str) -> bool:
+    """Whether a text begins with a label, and its translation has none, or nothing but that."""
+    return ": " in node.text and _LABEL.match(node.text) is not None and _LABELLED.match(text) is None
 
 
 def _has_word(text: str) -> bool:

@@ -42,7 +42,7 @@ _MODULES = sys.stdlib_module_names | frozenset(
 _TYPES = "const|let|var|val|auto|int|float|double|bool|boolean|char|long|short|byte|string|String"
 _MODIFIERS = (
     r"(?:(?:export|default|public|private|protected|static|final|async|inline|virtual|override|pub|const|constexpr|extern"
-    r"|unsigned|signed|volatile|mutable)[ ])*+"
+    r"|unsigned|signed|volatile|mutable)[ ])*"
 )
 _NOT_A_TABLE = r"(?!(?:THE|A|AN|ALL|YOUR|OUR|MY|THIS|THAT|THESE|THOSE|HERE|THERE|EACH|BELOW|ABOVE)\b)"
 _TABLE = rf"{_NOT_A_TABLE}[\w.\"`\[\]]{{1,80}}"
@@ -57,7 +57,9 @@ COMMAND = (
 )
 OPTIONS = r"""(?:[ ]--?[A-Za-z][\w-]*+(?:=[^\s,;"']++)?|[ ]"[^"\n]{0,160}"|[ ]'[^'\n]{0,160}')"""
 # With nothing but names and options behind it; prose has other words there.
-_COMMAND_LINE = regex.compile(rf"{COMMAND}(?P<rest>(?:{OPTIONS}|[ ][\w@./:=~^*+$-]++){{1,12}}+)(?<![.:])")
+_COMMAND_LINE = regex.compile(
+    rf"{COMMAND}(?P<rest>(?:{OPTIONS}|[ ](?:[\w@./:=~^*+$-]++|&&|\|\|?|>>?|<)){{1,12}}+)(?<![.:])"
+)
 _NOT_TOLD = frozenset(
     "a an and are as at by can command commands does error errors fail failed fails file files for from hangs has hook "
     "hooks if in is it message messages not of on or our that the then to was were when will with works you".split()
@@ -88,7 +90,8 @@ _WHOLE = regex.compile(
     | (?:except|catch|raise|throw)[ ](?:new[ ])?\(?\w*(?:Error|Exception|Interrupt|Exit)\b.*
     | \}}?[ ]?(?:else|do|try|finally|(?:else[ ]if|catch)[ ]?{_ARGUMENTS})[ ]?\{{.*
     | {_MODIFIERS}(?:function\*?|fn|func|void)[ ]{_NAME}{_ARGUMENTS}.* | function[ ]?{_ARGUMENTS}[ ]?\{{.*
-    | public[ ](?:static[ ])?(?:class|void|interface)[ ].*\{{\}}?
+    | public[ ](?:static[ ])?(?:class|void|interface)[ ].*\{{[ ]?\}}?
+    | <\?(?:php|=|xml)[ ].*\?>
     | {_MODIFIERS}(?:{_TYPES})(?:\[\])?[ ]{_NAME}(?:,[ ]?{_NAME})*;
     | {_MODIFIERS}{_DOTTED}<[\w:<>,?&*\[\] ]{{1,80}}>[&*]*+(?:[ ][&*]*+{_NAME}(?:[ ]?[=({{][^\n]*)?)?;
     | (?:break|continue|pass|return); | {_DOTTED}(?:\+\+|--);?

@@ -72,8 +72,11 @@ def lacks_items(
         return False
     wanted = items(source, min_items)
     if wanted:
+        there, here = _language(source_language), _language(target_language)
         found = _parted(target)
-        return len(found) < len(wanted) or len({*map(_plain, found)}) < len({*map(_plain, wanted)})
+        if there and here:
+            wanted, found = _joined(there, source), _joined(here, target)
+        return len(found) < len(wanted) or _num_repeated(found) > _num_repeated(wanted)
     there, here = _language(source_language), _language(target_language)
     if there is None or here is None or not any(f" {word} " in source for word in there.words):
         return False
@@ -108,6 +111,16 @@ def _end(text: str) -> int:
 def _parted(text: str) -> list[str]:
     found: list[str] = _COMMA.split(text[: _end(text)].lstrip())
     return found
+
+
+def _joined(language: _Language, text: str) -> list[str]:
+    """What stands between all that joins."""
+    parts = (part.strip() for part in language.joint.split(text[: _end(text)]))
+    return [part for part in parts if part]
+
+
+def _num_repeated(found: list[str]) -> int:
+    return len(found) - len({*map(_plain, found)})
 
 
 def _plain(item: str) -> str:

@@ -589,6 +589,16 @@ def test_a_label_keeps_its_word():
     outcome, shown = run("Error 404: not found", lambda text: text.upper().replace("ERROR 404", "404"))
     assert outcome.nth_text(0) == "ERROR 404: NOT FOUND"
     assert shown[-2:] == ["Error", "not found"]
+    outcome, shown = run("Note: read this", lambda text: "READ" if ":" in text else text.upper())
+    assert (outcome.nth_text(0), shown[-2:]) == ("NOTE: READ THIS", ["Note", "read this"])
+    outcome, shown = run("Note: read this", lambda text: "NOTE:" if ":" in text else text.upper())
+    assert outcome.nth_text(0) == "NOTE: READ THIS"
+    outcome, shown = run("Note: 5", lambda text: "NOTES 5")
+    assert (outcome.nth_text(0), len(shown)) == ("NOTES 5", 1)
+
+
+def test_what_stands_behind_a_number_sign_after_a_sentence_is_translated_apart():
+    assert run("It returns.  # note", str.upper)[1] == ["It returns.", "note"]
 
 
 def test_the_words_beside_an_entity_are_not_lost():

@@ -43,6 +43,7 @@ def test_the_model_is_shown_one_mark(source, shown):
         ("Really?", "Vraiment.", "Vraiment ?"),
         ("Name:", "Nom", "Nom :"),
         ("Loading", "Chargement.", "Chargement"),
+        ("red, green", "rouge, vert,", "rouge, vert"),
         ("Loading.", "Chargement", "Chargement."),
         ('"Wait..."', '"Attends."', '"Attends..."'),
         ("(Really?)", "(Vraiment)", "(Vraiment ?)"),

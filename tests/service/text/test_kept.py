@@ -39,6 +39,7 @@ def found(text, is_known=None):
         ("See items[0] in List<String>, press ⌘K :name <3", ["items[0]", "List<String>", "⌘K :name <3"]),
         ("I is [sic] happy [...] so.", ["[sic]", "[...]"]),
         ("Wait . . . . now, e.g. here. So.", [". . . .", "e.g."]),
+        ("And then. . . nothing, R&amp;D. No", [". .", "R&amp;D"]),
         ("x = 5;  // the number", ["x = 5;  //"]),
         ("return x; /* it is done */", ["return x; /*", "*/"]),
         ('Run git commit -m "Fix it" --amend to save.', ['git commit -m "Fix it" --amend']),

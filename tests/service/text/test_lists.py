@@ -12,6 +12,8 @@ from service.text.lists import items, lacks_items, middle
         ("red, green, blue", "rouge, bleu", True),
         ("red, green, blue", "le rouge, le vert, le vert", True),
         ("spoon; fork; knife.", "la cuillère ; le couteau ; un couteau.", True),
+        ("Salt, pepper, and oil.", "Le sel, le poivre, l'huile et l'huile.", True),
+        ("Bread and butter, milk, tea.", "Le pain et le beurre, le lait, le thé.", False),
         ("Well, well, well!", "Tiens, tiens, tiens !", False),
         ("We sell nails, screws and glue.", "Nous vendons des clous, des vis et de la colle.", False),
         ("We sell nails, screws, and glue.", "Nous vendons des clous et de la colle.", True),
