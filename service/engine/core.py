@@ -16,9 +16,11 @@ With nothing to do a thread sleeps until a command comes, or another lane has le
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import logging
 import math
+import os
 import sys
 import threading
 import time
@@ -56,6 +58,9 @@ THREAD_NAME = "gossamer-engine"
 
 MAX_RETRY_AFTER_SECONDS = 60.0
 """What a refused client is told at most: a guess further ahead is worth nothing."""
+
+_LANE_NICENESS = 4
+"""Of several lanes, where the system knows it of single threads."""
 
 MAX_STRIDE_STEPS = 64
 MAX_STRIDE_SECONDS = 0.02
@@ -407,6 +412,12 @@ class EngineCore:
                 self._change()
 
     def _run_lane(self, scheduler: Scheduler, runner: ModelRunner, lane: _Lane) -> None:
+        if len(self._lanes) > 1 and sys.platform == "linux":
+            # As many threads as there are cores work without a pause: the event loop is to have one when it wants it.
+            with contextlib.suppress(OSError):
+                thread = threading.get_native_id()
+                niceness = os.getpriority(os.PRIO_PROCESS, thread) + _LANE_NICENESS
+                os.setpriority(os.PRIO_PROCESS, thread, niceness)
         while self._take_commands(scheduler, lane):
             self._iterate(scheduler, runner, lane)
         with self._wake:

@@ -1,3 +1,5 @@
+import os
+import sys
 import threading
 import time
 
@@ -450,3 +452,26 @@ def test_lane_sleeps_while_others_wait_for_a_place(monkeypatch):
         other.open_gate()
         for ticket in range(3):
             assert isinstance(driver.wait_for_last(ticket), RequestDoneEvent)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere threads have no niceness of their own")
+def test_lanes_give_way_to_the_event_loop_and_a_single_thread_keeps_its_priority():
+    seen = {}
+
+    class Noting(ScriptedRunner):
+        def execute(self, output):
+            seen.setdefault(self, os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+            return super().execute(output)
+
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    other, single = Noting(is_gated=True), Noting()
+    first = Noting(is_gated=True, others=(other,))
+    with Driver(first) as driver:
+        driver.core.submit(make_request("r", (2, 2)), 1, wants_events=False)
+        assert first.in_step.wait(WAIT_SECONDS) and other.in_step.wait(WAIT_SECONDS)
+        other.open_gate()
+    with Driver(single) as driver:
+        driver.core.submit(make_request("r", (2,)), 1, wants_events=False)
+        driver.wait_for_last(1)
+    assert seen[single] == own
+    assert seen[first] == seen[other] == min(19, own + 4)
