@@ -284,16 +284,19 @@ class _Company:
         self.searching = threading.Lock()
         """Held by whoever searches in Python, for these batches share one book of pages."""
         self._num_working = 0
+        self._counting = threading.Lock()
 
     @contextmanager
     def working(self) -> Iterator[None]:
         """While a runner works: alone it has all threads, otherwise they share them."""
-        self._num_working += 1
-        set_threads(max(1, self.num_threads // self._num_working))
+        with self._counting:
+            self._num_working += 1
+            set_threads(max(1, self.num_threads // self._num_working))
         try:
             yield
         finally:
-            self._num_working -= 1
+            with self._counting:
+                self._num_working -= 1
 
 
 class Runner:
