@@ -566,7 +566,7 @@ class EngineCore:
             if request_id in self._listening or row_tokens / speed < left:
                 continue
             whole, allowed = work_seconds(request.row_tokens, speed), left + now - command.submitted_at
-            error: EngineError = DeadlineExceeded(request_id)
+            error: EngineError = DeadlineExceeded(request_id, left)
             if whole > allowed and not command.is_begun:
                 error = _work_too_long(request.num_source_tokens, whole, allowed)
             scheduler.cancel(request_id)

@@ -231,10 +231,19 @@ class DuplicateRequestId(RequestRejected):
 
 
 class DeadlineExceeded(EngineError):
-    """The deadline passed before every sequence had ended; what had not is dropped."""
+    """The deadline passed before every sequence had ended, or surely would; what had not is dropped.
 
-    def __init__(self, request_id: str) -> None:
-        super().__init__("the deadline passed before the translation was finished")
+    Args:
+        request_id: Whose.
+        left_seconds: How far off it still was, if it has not passed.
+    """
+
+    def __init__(self, request_id: str, left_seconds: float = 0.0) -> None:
+        super().__init__(
+            f"the translation would not be finished by its deadline, {_short(left_seconds)} s from now"
+            if left_seconds > 0
+            else "the deadline passed before the translation was finished"
+        )
         self.request_id = request_id
 
 

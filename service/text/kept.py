@@ -151,7 +151,7 @@ _STRUCTURED = regex.compile(
         | \[\[[\w.|-]{{1,60}}\]\] | \[%[\w.-]{{1,60}}%\]
         | %\(\w{{1,60}}\)[-\#0+]?\d{{0,3}}(?:\.\d{{1,3}})?[diouxXeEfFgGcrsa]
         | (?<![\d%])%(?:\d{{1,2}}\$)?[-+\#0]{{0,3}}(?:\d{{1,3}}|\*)?(?:\.(?:\d{{1,3}}|\*))?
-          (?:hh|h|ll|l|L|q|j|z|t)?[diouxXeEfFgGaAcspn@](?![\w])
+          (?:hh|h|ll|l|L|q|j|z|t)?[diouxXeEfFgGaAcspn@](?![^\W_])
         | (?<![\d%])%L?\d{{1,2}}(?!\w) | (?<![\d%])%%
         | (?<![\w%])%[A-Za-z_]\w{{0,40}}%(?!\w) | (?<![\w$])\$\$?[A-Za-z_]\w{{0,40}}(?:/[\w.+@%~=:-]*\w)*+
         | \\(?:[abfnrtv0"'\\](?![A-Za-z\\])|x[0-9A-Fa-f]{{2}}|u[0-9A-Fa-f]{{4}})
@@ -209,7 +209,8 @@ _STRUCTURED = regex.compile(
         | (?![\d\#*])\p{{Extended_Pictographic}}(?:[\ufe0e\ufe0f\U000e0020-\U000e007f]|\p{{Emoji_Modifier}})*+
           (?:\u200d\p{{Extended_Pictographic}}(?:\ufe0f|\p{{Emoji_Modifier}})*+)*+
       )
-    | (?P<symbol> [\p{{Co}}|<>=^~\\{{}}\[\]_*`\#@]++ )
+    # A run of them ends before one that something else may begin with: a placeholder in bold, [@name], |%s|.
+    | (?P<symbol> [\p{{Co}}|<>=^~\\{{}}\[\]_*`\#@][\p{{Co}}|>=^}}\]*]*+ )
     | (?P<amount> {_AMOUNT}(?:[ ]?[–—-][ ]?{_AMOUNT}){{0,3}}+ )
     | (?P<number> {_NUMBER} )
     )""",

@@ -1,6 +1,7 @@
 """What cannot be done until its deadline is refused at once, or as soon as that is known."""
 
 import math
+import re
 
 import pytest
 
@@ -110,6 +111,7 @@ def test_work_that_becomes_hopeless_ends_before_its_time(settled):
     begun = settled.submit(TEXT, 60, is_begun=True)
     error, seconds = settled.run_until_idle()[begun]
     assert isinstance(error, DeadlineExceeded)
+    assert re.search(r"would not be finished by its deadline, \d+ s from now", str(error))
     assert seconds < 30
 
 
@@ -118,6 +120,7 @@ def test_what_a_stream_has_told_is_worth_something():
     number = simulation.submit(TEXT, 9, wants_events=True)
     error, seconds = simulation.run_until_idle()[number]
     assert isinstance(error, DeadlineExceeded)
+    assert "the deadline passed" in str(error)
     assert seconds >= 9
 
 

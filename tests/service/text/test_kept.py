@@ -139,6 +139,25 @@ def test_what_is_kept(text, expected):
     assert found(text) == expected
 
 
+@pytest.mark.parametrize(
+    "before", ["*", "**", "_", "~", "~~", "[", "[[", "<", "<<", "|", "=", "==", "*_", "]*", "{", "\\"]
+)
+@pytest.mark.parametrize("after", ["", "*", "**", "_", "~", "]", ">", "|", "="])
+@pytest.mark.parametrize(
+    "span", ["{name}", "{{ user.name }}", "%s", "%1$d", "${y}", "`ls`", "{n, plural, one {# dog} other {# dogs}}", "🎉"]
+)
+def test_what_is_kept_may_stand_behind_signs_and_before_them(before, span, after):
+    text = f"Please send {before}{span}{after} to my brother."
+    assert any(span in found.text for found in kept_spans(text)), kept_spans(text)
+    assert not any("brother" in found.text or "send" in found.text for found in kept_spans(text))
+
+
+@pytest.mark.parametrize("text", ["[@name]", "*#topic*", "<@name>", "{name}={name}", "|{name}|{count}|", "[`ls`](x)"])
+def test_several_signs_and_names_in_a_row_are_kept_whole(text):
+    (found,) = kept_spans(f"See {text}.")
+    assert found.text.startswith(text.removesuffix("(x)"))
+
+
 def test_words_with_unknown_characters_are_kept_whole():
     def is_known(char):
         return char.isascii() or char == "é"
