@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.api.errors import BodyTooLarge, BodyTooSlow, problem_response
@@ -188,6 +189,12 @@ class BodyLimits:
             return
         max_bytes = self._longer.get(scope["path"], self._max_bytes)
         headers = Headers(scope=scope)
+        if "transfer-encoding" in headers and "content-length" in headers:
+            # Who else reads it may take another end of the body (RFC 9112, section 6.3).
+            detail = "a request has a Content-Length or a Transfer-Encoding, not both: they tell of different bodies"
+            contradiction = HTTPException(400, detail, {"Connection": "close"})
+            await problem_response(contradiction)(scope, receive, send)
+            return
         announced = content_length(headers)
         if announced is not None and announced > max_bytes:
             refusal = problem_response(BodyTooLarge(announced, max_bytes))

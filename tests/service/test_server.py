@@ -1,6 +1,7 @@
 """The real server, in a process of its own, with a tiny model."""
 
 import asyncio
+import contextlib
 import json
 import os
 import shutil
@@ -166,6 +167,20 @@ def test_bad_input_is_refused_and_the_server_goes_on(server):
         with socket.create_connection(server.address.removeprefix("http://").split(":"), timeout=10) as connection:
             connection.sendall(raw)
     assert server.get("/healthz")[0] == 200
+
+
+def test_a_request_whose_body_has_two_ends_is_refused_and_nothing_behind_it_is_read(server):
+    host, port = server.address.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=_PATIENCE_SECONDS) as connection:
+        head = "POST /v1/translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        connection.sendall(f"{head}Content-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n".encode())
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        answer = b""
+        with contextlib.suppress(ConnectionResetError):
+            while received := connection.recv(65_536):  # to the end: the server closes it
+                answer += received
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert answer.count(b"HTTP/1.1") == 1
 
 
 def test_a_refused_body_that_is_still_being_sent_is_answered_and_not_reset(server):
