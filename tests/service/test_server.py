@@ -241,17 +241,23 @@ def test_requests_that_arrive_too_slowly_are_given_up():
         assert server.stop() == 0
 
 
-def test_while_it_stops_the_port_is_open_and_says_so():
-    server = Server("-m", TINY, GOSSAMER_STOP_GRACE_SECONDS="8")
-    server.wait_until_ready()
+def _with_much_to_do(server, ending=""):
+    """A thread that asks for a thousand translations, of which some are being made, and where it puts the answer."""
     results = []
-    texts = [f"They would rather walk than wait {number} hours." for number in range(1000)]
+    texts = [f"They would rather walk than wait {number} hours{ending}." for number in range(1000)]
     body = {"text": texts, "decoding": {"beam_size": 16}}
     asking = threading.Thread(target=lambda: results.append(server.get("/v1/translate", body)))
     asking.start()
     while "gossamer_running_sequences 0.0" in _metrics(server):
         assert asking.is_alive(), "it was over before it was seen"
         time.sleep(0.01)
+    return asking, results
+
+
+def test_while_it_stops_the_port_is_open_and_says_so():
+    server = Server("-m", TINY, GOSSAMER_STOP_GRACE_SECONDS="8")
+    server.wait_until_ready()
+    asking, results = _with_much_to_do(server)
     server.process.send_signal(signal.SIGTERM)
     while (probe := server.get("/readyz"))[0] == 200:
         time.sleep(0.01)
@@ -411,14 +417,7 @@ def test_a_port_in_use_is_2_and_says_so():
 def test_a_second_signal_ends_at_once_what_the_grace_would_have_finished():
     server = Server("-m", TINY, GOSSAMER_STOP_GRACE_SECONDS="200", GOSSAMER_LOG_FORMAT="json")
     server.wait_until_ready()
-    results = []
-    texts = [f"They would rather walk than wait {number} hours for the next bus." for number in range(1000)]
-    body = {"text": texts, "decoding": {"beam_size": 16}}
-    asking = threading.Thread(target=lambda: results.append(server.get("/v1/translate", body)))
-    asking.start()
-    while "gossamer_running_sequences 0.0" in _metrics(server):
-        assert asking.is_alive(), "it was over before it was seen"
-        time.sleep(0.01)
+    asking, results = _with_much_to_do(server, " for the next bus")
     for _ in range(2):  # a terminal's Ctrl-C may come twice, which is one
         server.process.send_signal(signal.SIGINT)
         time.sleep(0.02)
