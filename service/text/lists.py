@@ -71,13 +71,12 @@ def lacks_items(
     if source.count(",") + source.count(";") < min_items - 1 - (min_items > 2):
         return False
     wanted = items(source, min_items)
+    there, here = _language(source_language), _language(target_language)
     if wanted:
-        there, here = _language(source_language), _language(target_language)
         found = _parted(target)
         if there and here:
             wanted, found = _joined(there, source), _joined(here, target)
         return len(found) < len(wanted) or _num_repeated(found) > _num_repeated(wanted)
-    there, here = _language(source_language), _language(target_language)
     if there is None or here is None or not any(f" {word} " in source for word in there.words):
         return False
     num_wanted = sum(_num_joints(there, match[0]) for match in there.run.finditer(source))
