@@ -7,8 +7,9 @@
         for event in client.stream("Good morning. See you.", target="fr"):
             ...
 
-`AsyncClient` is the same for asyncio. A request is tried again when the server is busy, not ready, or out of reach: it
-promises that a repeated request does no harm. `Retry-After` is heeded, and no call lasts longer than its timeout.
+`AsyncClient` is the same for asyncio. A request is tried again when the server is busy, not ready, or out of reach, for
+long enough that its restart is not noticed: it promises that a repeated request does no harm. `Retry-After` is heeded,
+and no call lasts longer than its timeout.
 
 GossamerError
 ├── ApiError            the server answered with a problem; has its status, kind, detail and fields
@@ -35,7 +36,16 @@ Format = Literal["text", "html", "xml"]
 
 _RETRIED_STATUSES = frozenset({429, 503})
 _FIRST_DELAY_SECONDS = 0.25
-_MAX_DELAY_SECONDS = 8.0
+_MAX_DELAY_SECONDS = 4.0
+
+_PATIENCE_SECONDS = 30.0
+"""Longer than a server takes to end what runs, to start, and to load its models."""
+
+_STRANGER_SECONDS = 3.0
+"""The patience with an address at which nothing has ever answered: it is probably wrong."""
+
+_CONNECT_SECONDS = 5.0
+"""How long a connection may take to be made; what takes longer leads nowhere."""
 
 
 class GossamerError(Exception):
@@ -177,12 +187,29 @@ _T = TypeVar("_T")
 
 
 @dataclass(slots=True)
+class _Patience:
+    """How long a client asks again.
+
+    Attributes:
+        seconds: From a call's first failure on.
+        max_retries: How often at most; None leaves it to the time.
+        has_answered: Whether anything has ever answered this client.
+    """
+
+    seconds: float
+    max_retries: int | None
+    has_answered: bool = False
+
+
+@dataclass(slots=True)
 class _Tries:
     """How much of a call's time and patience is left."""
 
     deadline: float
-    retries: int
+    patience: _Patience
     delay: float = _FIRST_DELAY_SECONDS
+    num_failed: int = 0
+    failing_since: float = 0.0
     last: GossamerError | None = None
 
     def remaining(self) -> float:
@@ -202,13 +229,22 @@ class _Tries:
         Raises:
             GossamerError: The error itself, if there is none.
         """
+        now = time.monotonic()
+        if not self.num_failed:
+            self.failing_since = now
+        self.num_failed += 1
+        self.last = error
         delay = random.uniform(0.5, 1.0) * self.delay  # so that many clients do not come back together
         if response is not None:
             delay = max(delay, _retry_after(response.headers.get("Retry-After")))
         self.delay = min(2 * self.delay, _MAX_DELAY_SECONDS)
-        self.retries -= 1
-        self.last = error
-        if self.retries < 0 or time.monotonic() + delay >= self.deadline:
+        seconds = self.patience.seconds if self.patience.has_answered else min(self.patience.seconds, _STRANGER_SECONDS)
+        max_retries = self.patience.max_retries
+        if (
+            now - self.failing_since >= seconds
+            or (max_retries is not None and self.num_failed > max_retries)
+            or now + delay >= self.deadline
+        ):
             raise error
         return delay
 
@@ -224,6 +260,11 @@ class _Send:
 
     body: Mapping[str, Any] | None
     seconds: float
+
+    @property
+    def timeout(self) -> httpx.Timeout:
+        """The same for httpx."""
+        return httpx.Timeout(self.seconds, connect=min(self.seconds, _CONNECT_SECONDS))
 
 
 def _retry_after(value: str | None) -> float:
@@ -289,14 +330,18 @@ def _exchange(
     while True:
         seconds = tries.remaining()
         result = yield _Send(_within(body, seconds) if body is not None and has_deadline else body, seconds)
+        if isinstance(result, httpx.ConnectTimeout):
+            result = httpx.ConnectError("no connection in time")
         if isinstance(result, httpx.TimeoutException):
             raise DeadlineExceeded(f"no answer in {seconds:.3g} seconds") from result
         if isinstance(result, httpx.LocalProtocolError):  # a header that cannot be sent: no try will
             raise ConnectionFailed(f"{where}: {result}") from result
         if isinstance(result, httpx.TransportError):
-            yield tries.wait_after(ConnectionFailed(f"{where}: {result}"))
+            fault = " cannot be reached" if isinstance(result, httpx.ConnectError) else ""
+            yield tries.wait_after(ConnectionFailed(f"{where}{fault}: {result}"))
             continue
         assert result is not None
+        tries.patience.has_answered = True
         if result.is_success:
             return result
         error = _error(result)
@@ -415,7 +460,14 @@ def _reading_stream() -> Iterator[_Events]:
 class _Shared:
     """What both clients are told, and what they make of it."""
 
-    def __init__(self, base_url: str, api_key: str | None, timeout_seconds: float, max_retries: int) -> None:
+    def __init__(
+        self,
+        base_url: str,
+        api_key: str | None,
+        timeout_seconds: float,
+        patience_seconds: float,
+        max_retries: int | None,
+    ) -> None:
         try:
             url = httpx.URL(base_url)
         except httpx.InvalidURL as error:
@@ -424,12 +476,12 @@ class _Shared:
             raise ValueError(f"base_url is {base_url!r}; allowed is an address such as http://127.0.0.1:8000")
         self._base_url = base_url
         self._timeout_seconds = timeout_seconds
-        self._max_retries = max_retries
+        self._patience = _Patience(patience_seconds, max_retries)
         self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
 
     def _tries(self, timeout_seconds: float | None) -> _Tries:
         seconds = self._timeout_seconds if timeout_seconds is None else timeout_seconds
-        return _Tries(time.monotonic() + seconds, self._max_retries)
+        return _Tries(time.monotonic() + seconds, self._patience)
 
 
 class Client(_Shared):
@@ -441,7 +493,8 @@ class Client(_Shared):
         *,
         api_key: str | None = None,
         timeout_seconds: float = 60.0,
-        max_retries: int = 4,
+        patience_seconds: float = _PATIENCE_SECONDS,
+        max_retries: int | None = None,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         """Says where the server is.
@@ -450,13 +503,15 @@ class Client(_Shared):
             base_url: Of the server.
             api_key: If it needs one.
             timeout_seconds: The longest that a call may last, all its tries together.
-            max_retries: How often a call is tried again.
+            patience_seconds: How long a call is tried again while the server is busy, not ready, or out of reach; a
+                few seconds of it where nothing has ever answered this client. 0 is never.
+            max_retries: How often at most; None leaves it to the patience.
             transport: How requests are sent, for proxies and tests.
 
         Raises:
             ValueError: `base_url` is no address.
         """
-        super().__init__(base_url, api_key, timeout_seconds, max_retries)
+        super().__init__(base_url, api_key, timeout_seconds, patience_seconds, max_retries)
         self._http = httpx.Client(base_url=base_url, headers=self._headers, transport=transport)
 
     def __enter__(self) -> Self:
@@ -555,7 +610,7 @@ class Client(_Shared):
         has_deadline: bool = False,
     ) -> _T:
         def send(request: _Send) -> httpx.Response:
-            return self._http.request(method, path, json=request.body, timeout=request.seconds)
+            return self._http.request(method, path, json=request.body, timeout=request.timeout)
 
         exchange = _exchange(self._base_url, body, self._tries(timeout_seconds), has_deadline=has_deadline)
         response = self._run(exchange, send)
@@ -565,7 +620,7 @@ class Client(_Shared):
 
     def _opened(self, stack: ExitStack, body: Mapping[str, Any], tries: _Tries) -> httpx.Response:
         def send(request: _Send) -> httpx.Response:
-            stream = self._http.stream("POST", "/v1/translate", json=request.body, timeout=request.seconds)
+            stream = self._http.stream("POST", "/v1/translate", json=request.body, timeout=request.timeout)
             response = stack.enter_context(stream)
             if not response.is_success:
                 response.read()
@@ -604,7 +659,8 @@ class AsyncClient(_Shared):
         *,
         api_key: str | None = None,
         timeout_seconds: float = 60.0,
-        max_retries: int = 4,
+        patience_seconds: float = _PATIENCE_SECONDS,
+        max_retries: int | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         """Says where the server is.
@@ -613,13 +669,15 @@ class AsyncClient(_Shared):
             base_url: Of the server.
             api_key: If it needs one.
             timeout_seconds: The longest that a call may last, all its tries together.
-            max_retries: How often a call is tried again.
+            patience_seconds: How long a call is tried again while the server is busy, not ready, or out of reach; a
+                few seconds of it where nothing has ever answered this client. 0 is never.
+            max_retries: How often at most; None leaves it to the patience.
             transport: How requests are sent, for proxies and tests.
 
         Raises:
             ValueError: `base_url` is no address.
         """
-        super().__init__(base_url, api_key, timeout_seconds, max_retries)
+        super().__init__(base_url, api_key, timeout_seconds, patience_seconds, max_retries)
         self._http = httpx.AsyncClient(base_url=base_url, headers=self._headers, transport=transport)
 
     async def __aenter__(self) -> Self:
@@ -699,7 +757,7 @@ class AsyncClient(_Shared):
         has_deadline: bool = False,
     ) -> _T:
         async def send(request: _Send) -> httpx.Response:
-            return await self._http.request(method, path, json=request.body, timeout=request.seconds)
+            return await self._http.request(method, path, json=request.body, timeout=request.timeout)
 
         exchange = _exchange(self._base_url, body, self._tries(timeout_seconds), has_deadline=has_deadline)
         response = await self._run(exchange, send)
@@ -709,7 +767,7 @@ class AsyncClient(_Shared):
 
     async def _opened(self, stack: AsyncExitStack, body: Mapping[str, Any], tries: _Tries) -> httpx.Response:
         async def send(request: _Send) -> httpx.Response:
-            stream = self._http.stream("POST", "/v1/translate", json=request.body, timeout=request.seconds)
+            stream = self._http.stream("POST", "/v1/translate", json=request.body, timeout=request.timeout)
             response = await stack.enter_async_context(stream)
             if not response.is_success:
                 await response.aread()

@@ -198,13 +198,108 @@ def test_a_wait_that_is_longer_than_the_time_left_is_not_begun():
     assert time.monotonic() - started < 3
 
 
-def test_a_server_out_of_reach_is_asked_again_a_few_times():
+def test_tries_can_be_counted():
     script, client = scripted(httpx.ConnectError("refused"), max_retries=1)
-    with pytest.raises(ConnectionFailed, match="http://server: refused"):
+    with pytest.raises(ConnectionFailed, match="http://server cannot be reached: refused"):
         client.translate("a")
     assert len(script.requests) == 2
     script, client = scripted(httpx.RemoteProtocolError("hung up"), OK)
     assert client.translate("a").text == "Bonjour."
+
+
+class Clock:
+    """Time that passes only while a client waits."""
+
+    def __init__(self, monkeypatch):
+        self.now = 1000.0
+        monkeypatch.setattr("gossamer.client.time", self)
+
+    def time(self):
+        return self.now
+
+    monotonic = time
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+
+class Restarting:
+    """A server that answers, then stops, is away and loads its models for some seconds."""
+
+    def __init__(self, clock, *, down_at, seconds):
+        self.clock, self.down_at, self.up_at = clock, down_at, down_at + seconds
+        self.num_requests = 0
+
+    def __call__(self, request):
+        self.num_requests += 1
+        since = self.clock.now - self.down_at
+        if since < 0 or self.clock.now >= self.up_at:
+            return httpx.Response(200, json=ANSWER)
+        if since < 1:
+            return httpx.Response(503, headers={"Retry-After": "1"}, json={"type": "urn:gossamer:problem:stopping"})
+        if since < (self.up_at - self.down_at) / 2:
+            raise httpx.ConnectError("refused")
+        if since < (self.up_at - self.down_at) / 2 + 0.5:
+            raise httpx.ReadError("reset")
+        return httpx.Response(503, headers={"Retry-After": "2"}, json={"type": "urn:gossamer:problem:not-ready"})
+
+
+@pytest.mark.parametrize("seconds", [2, 8, 25])
+@pytest.mark.parametrize("began", [0.0, 0.3, 0.9, 2.5, 7.0])
+def test_a_restart_of_the_server_is_not_noticed(monkeypatch, seconds, began):
+    clock = Clock(monkeypatch)
+    server = Restarting(clock, down_at=1001.0, seconds=seconds)
+    client = Client("http://server", transport=httpx.MockTransport(server))
+    assert client.translate("a").text == "Bonjour."
+    clock.now = 1001.0 + began
+    assert client.translate("a").text == "Bonjour."
+    assert clock.now < server.up_at + 5 or began >= seconds
+    assert server.num_requests < 20
+    if began < seconds:
+        clock.now = 1001.0 + began
+        with pytest.raises((ApiError, ConnectionFailed)):
+            Client("http://server", patience_seconds=0, transport=httpx.MockTransport(server)).translate("a")
+
+
+def test_patience_ends_and_is_bounded_by_the_deadline(monkeypatch):
+    clock = Clock(monkeypatch)
+    script, client = scripted(OK, httpx.ConnectError("refused"))
+    client.translate("a")
+    for timeout_seconds, longest in ((600, 36), (10, 10)):
+        started = clock.now
+        with pytest.raises(ConnectionFailed, match="cannot be reached: refused"):
+            client.translate("a", timeout_seconds=timeout_seconds)
+        assert 0.6 * longest < clock.now - started <= longest
+    script, client = scripted(BUSY)
+    started = clock.now
+    with pytest.raises(ApiError, match="full"):
+        client.translate("a", timeout_seconds=600)
+    assert 30 <= clock.now - started <= 36
+
+
+@pytest.mark.parametrize("fault", [httpx.ConnectError("refused"), httpx.ConnectTimeout("")])
+def test_an_address_where_nothing_ever_answered_is_soon_given_up(monkeypatch, fault):
+    clock = Clock(monkeypatch)
+    script, client = scripted(fault)
+    with pytest.raises(ConnectionFailed, match="http://server cannot be reached: "):
+        client.translate("a")
+    assert 3 <= clock.now - 1000.0 < 7
+    assert len(script.requests) > 3
+
+
+def test_a_connection_is_not_waited_for_as_long_as_an_answer():
+    script, client = scripted(OK)
+    client.translate("a")
+    timeout = script.requests[0].extensions["timeout"]
+    assert timeout["connect"] == 5
+    assert 59 < timeout["read"] <= 60
+
+
+def test_a_long_wait_that_the_server_asks_for_is_heeded_within_the_deadline(monkeypatch):
+    clock = Clock(monkeypatch)
+    script, client = scripted((429, {"Retry-After": "45"}, {}), OK)
+    assert client.translate("a").text == "Bonjour."
+    assert clock.now - 1000.0 == pytest.approx(45)
 
 
 @pytest.mark.parametrize("status", [400, 401, 413, 422, 500, 502, 504])
