@@ -15,6 +15,9 @@ FinishReason = Literal["stop", "length"]
 MAX_BEAM_SIZE = 16
 """Largest `DecodingOptions.beam_size`."""
 
+USUAL_BEAM_THRESHOLD = 2.5
+"""`DecodingOptions.beam_threshold` that costs nothing in quality: docs/experiments.md."""
+
 
 class InvalidDecodingOptions(ValueError):
     """A decoding option is out of range, or two of them exclude each other.
@@ -61,6 +64,7 @@ _LARGEST = 2**63 - 1
 _RANGES = {
     "beam_size": _Range(1, MAX_BEAM_SIZE, integer=True),
     "length_penalty": _Range(-10, 10),
+    "beam_threshold": _Range(0, 1000),
     "num_hypotheses": _Range(1, MAX_BEAM_SIZE, integer=True),
     "temperature": _Range(0, 100),
     "top_k": _Range(1, _LARGEST, integer=True),
@@ -71,7 +75,7 @@ _RANGES = {
     "max_target_tokens": _Range(1, _LARGEST, integer=True),
     "min_target_tokens": _Range(0, _LARGEST, integer=True),
 }
-_MAY_BE_NONE = ("top_k", "top_p", "seed", "max_target_tokens")
+_MAY_BE_NONE = ("beam_threshold", "top_k", "top_p", "seed", "max_target_tokens")
 
 ALLOWED: Mapping[str, str] = {name: str(span) for name, span in _RANGES.items()} | {"early_stopping": "true or false"}
 """What each option may be, in words, before other options are looked at."""
@@ -88,6 +92,10 @@ class DecodingOptions:
             log-probabilities (short wins), 1 the mean of a token, more favours longer hypotheses. This is the form of
             Hugging Face and Marian. Wu et al. 2016 (eq. 14) divide by ((5 + length) / 6) ** alpha instead, which
             prefers length less strongly while hypotheses are short, and add a coverage term that is left out here.
+        beam_threshold: Nats, 0 to 1,000: a running hypothesis is given up when it lies more than that below the best
+            one of its step, or below where it had to be now to score like the best finished one (absolute threshold
+            pruning, Freitag and Al-Onaizan 2017). Where the model is sure, a beam then costs little more than greedy
+            search, and there are fewer hypotheses than `num_hypotheses`. None gives up none.
         num_hypotheses: How many hypotheses are wanted, 1 to `beam_size`.
         temperature: 0 takes the most probable token. Above 0 (up to 100) tokens are drawn from
             softmax(log_probs / temperature).
@@ -112,6 +120,7 @@ class DecodingOptions:
 
     beam_size: int = 1
     length_penalty: float = 1.0
+    beam_threshold: float | None = None
     num_hypotheses: int = 1
     temperature: float = 0.0
     top_k: int | None = None

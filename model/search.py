@@ -559,7 +559,8 @@ class BeamSearch(Search):
         length = len(self._beams[0].tokens) + 1
         eos_id, is_last = self.constraints.eos_id, length >= self.max_tokens
         running: list[_Candidate] = []
-        for rank, candidate in enumerate(self._ranked(values, ids)):
+        ranked = self._ranked(values, ids)
+        for rank, candidate in enumerate(ranked):
             if candidate[2] == eos_id or is_last:
                 if rank < beam_size:
                     self._done.append(self._finish(self._extended(candidate)))
@@ -567,6 +568,7 @@ class BeamSearch(Search):
                 running.append(candidate)
         self._done.sort(key=self._score, reverse=True)  # Stable: of equals the one that finished first.
         del self._done[beam_size:]
+        running = self._promising(running, ranked[0], length)
         if self._is_decided(running, length):
             self._beams = []
             return SearchStep([], [])
@@ -595,6 +597,16 @@ class BeamSearch(Search):
         beam = self._beams[parent]
         penalty = 1.0 if self.constraints.only_bans else self.constraints.penalty(beam.tokens, token)
         return beam.extended(token, value, penalty)
+
+    def _promising(self, running: list[_Candidate], best: _Candidate, length: int) -> list[_Candidate]:
+        """Those within the threshold of the best; one at least, while none has finished."""
+        if self.options.beam_threshold is None:
+            return running
+        reference = -best[0]
+        if self._done:
+            reference = max(reference, self._score(self._done[0]) * length**self.options.length_penalty)
+        least = reference - self.options.beam_threshold
+        return [each for rank, each in enumerate(running) if -each[0] >= least or (rank == 0 and not self._done)]
 
     def _is_decided(self, running: Sequence[_Candidate], length: int) -> bool:
         if not running:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from model.decoding import DecodingOptions, InvalidDecodingOptions
+from model.decoding import USUAL_BEAM_THRESHOLD, DecodingOptions, InvalidDecodingOptions
 from service.settings import BUNDLED_MODELS, Settings, SettingsError, load_settings
 
 if TYPE_CHECKING:
@@ -538,7 +538,7 @@ def _fail_without_package(error: ModuleNotFoundError, what: str = "training", ex
 
 def _options(beam_size: int) -> DecodingOptions:
     try:
-        return DecodingOptions(beam_size=beam_size)
+        return DecodingOptions(beam_size=beam_size, beam_threshold=USUAL_BEAM_THRESHOLD if beam_size > 1 else None)
     except InvalidDecodingOptions as error:
         _fail(f"--beam-size is {error.value}; allowed is {error.allowed}", EXIT_USAGE)
 

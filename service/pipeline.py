@@ -923,6 +923,7 @@ class SegmentWork:
             self._options,
             beam_size=beam_size,
             num_hypotheses=beam_size,
+            beam_threshold=None,
             temperature=0.0,
             top_k=None,
             top_p=None,

@@ -21,6 +21,7 @@ from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from model.config import DeviceName, Precision
+from model.decoding import USUAL_BEAM_THRESHOLD
 from service.engine.limits import EngineLimits, InvalidLimits
 
 ENV_PREFIX = "GOSSAMER_"
@@ -99,6 +100,12 @@ class Settings(BaseSettings):
     )
     default_beam_size: int = Field(
         4, ge=1, le=16, description="Hypotheses kept alive where a request does not say; 1 is greedy, and fastest."
+    )
+    default_beam_threshold: float = Field(
+        USUAL_BEAM_THRESHOLD,
+        ge=0,
+        le=1_000,
+        description="Nats below the best hypothesis at which one of a beam is given up, where a request does not say.",
     )
     request_timeout_seconds: float = Field(
         60.0,

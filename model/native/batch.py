@@ -13,6 +13,7 @@ written before. Hypotheses are the same; between two steps there is no Python.
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -130,7 +131,9 @@ class _Sequence:
             # No n-gram is longer than what may be written.
             ngram=min(options.no_repeat_ngram_size, self.max_tokens + 1), source_length=len(wanted.source_ids),
             prefix_length=len(self._prefix), num_forbidden=len(forbidden), eos=eos, start=start,
-            length_penalty=options.length_penalty, source=memory.data_ptr(), prefix=self._prefix.ctypes.data,
+            length_penalty=options.length_penalty,
+            beam_threshold=math.inf if options.beam_threshold is None else options.beam_threshold,
+            source=memory.data_ptr(), prefix=self._prefix.ctypes.data,
             forbidden=forbidden.ctypes.data,
         )  # fmt: skip
         address = book._library.gs_sequence_new(ctypes.byref(shown))

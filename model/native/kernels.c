@@ -34,7 +34,7 @@
 #include "avx2.h"
 #endif
 
-#define GS_ABI 5
+#define GS_ABI 6
 #define MAX_THREADS 64
 
 enum activation { ACT_NONE = 0, ACT_RELU = 1, ACT_SWISH = 2, ACT_GELU = 3, ACT_GELU_TANH = 4 };

@@ -16,7 +16,7 @@ from typing import ClassVar
 
 import torch
 
-_ABI = 5
+_ABI = 6
 COLUMNS = 32
 """Outputs in a block of packed weights."""
 
@@ -93,7 +93,8 @@ class SequenceStruct(Structure):
                 "source_length", "prefix_length", "num_forbidden", "eos", "start",
             )
         ),
-        ("length_penalty", c_double), ("source", c_void_p), ("prefix", c_void_p), ("forbidden", c_void_p),
+        ("length_penalty", c_double), ("beam_threshold", c_double),
+        ("source", c_void_p), ("prefix", c_void_p), ("forbidden", c_void_p),
         *((name, c_int32) for name in ("status", "num_done", "rows", "length")),
         ("tokens", POINTER(c_int32)), ("done", DoneStruct * 17),
     ]  # fmt: skip

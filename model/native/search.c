@@ -111,7 +111,7 @@ typedef struct {
     int32_t beam_size; /* 1 may be a beam, too */
     int32_t is_greedy, keeps_log_probs, early_stopping;
     int32_t max_tokens, min_tokens, ngram, source_length, prefix_length, num_forbidden, eos, start;
-    double length_penalty;
+    double length_penalty, beam_threshold; /* INFINITY: none */
     half *source; /* keys and values of the source, see gs_encode */
     const int32_t *prefix, *forbidden;
     /* What comes of it. */
@@ -376,6 +376,15 @@ static void select_beams(gs_pool *pool, gs_sequence *s, const numbers *n) {
             running[num_running++] = best[rank];
         }
     }
+    /* Given up are those that lie too far below the best; not the last one, while none has finished. */
+    double least = count ? best[0].total : 0;
+    if (s->num_done) {
+        double even = s->done[0].score * pow(length, s->length_penalty);
+        if (even > least) least = even;
+    }
+    least -= s->beam_threshold;
+    while (num_running > !s->num_done && running[num_running - 1].total < least)
+        num_running--;
     int is_decided = num_running == 0;
     if (!is_decided && s->num_done == beams)
         is_decided = s->early_stopping ||

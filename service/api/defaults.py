@@ -39,7 +39,11 @@ def search_options(
     if "default_beam_size" in settings.model_fields_set:
         beam_size = settings.default_beam_size
     chosen["beam_size"] = 1 if is_greedy or given.get("temperature") else min(beam_size, settings.max_rows)
-    return DecodingOptions(**{**chosen, **given})
+    chosen |= given
+    if chosen["beam_size"] > 1 and chosen.get("num_hypotheses", 1) == 1:
+        # Who wants several hypotheses wants those, too, that are far behind the best.
+        chosen.setdefault("beam_threshold", settings.default_beam_threshold)
+    return DecodingOptions(**chosen)
 
 
 def timeout_seconds(settings: Settings, headers: Headers, deadline_seconds: float | None = None) -> float:

@@ -15,8 +15,8 @@ from fastapi import APIRouter, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from model.decoding import DecodingOptions
 from service.api.auth import presented_key
+from service.api.defaults import search_options
 from service.api.deps import Services, ServicesDep
 from service.api.errors import TextTooLarge, UnsupportedMediaType, problem_of
 from service.api.middleware import CLIENT_CLOSED_REQUEST
@@ -88,7 +88,7 @@ async def _translated(text: str, request: Request, services: Services) -> str:
         await services.translator.detect([text]) if len({info.source_language for info in models}) > 1 else (None,)
     )
     model = next((info for info in models if found is not None and info.source_language == found.language), models[0])
-    options = DecodingOptions(beam_size=min(settings.default_beam_size, settings.max_rows))
+    options = search_options(settings, (model,), {})
     job = Job((text,), model, options, time.monotonic() + settings.request_timeout_seconds)
     translation = await while_connected(request, services.translator.translate(job))
     return translation.texts[0].text

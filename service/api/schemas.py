@@ -59,6 +59,11 @@ class Decoding(Strict):
     length_penalty: float | None = Field(
         default=None, description="Exponent p of score = log-probability / length^p, -10 to 10; default 1."
     )
+    beam_threshold: float | None = Field(
+        default=None,
+        description="Nats below the best hypothesis at which one of a beam is given up, 0 to 1,000. Default: the "
+        "server's, 2.5 if it was not changed; none is given up where several hypotheses are wanted.",
+    )
     num_hypotheses: int | None = Field(
         default=None,
         description="How many translations are wanted, 1 to beam_size; default 1. More come as `alternatives`.",

@@ -34,6 +34,9 @@ OPTIONS = (
     DecodingOptions(beam_size=4, num_hypotheses=4, length_penalty=-1.0, min_target_tokens=6),
     DecodingOptions(beam_size=5, num_hypotheses=5, early_stopping=True, no_repeat_ngram_size=3),
     DecodingOptions(beam_size=16, num_hypotheses=16, length_penalty=2.0),
+    DecodingOptions(beam_size=4, num_hypotheses=4, beam_threshold=0.5),
+    DecodingOptions(beam_size=16, num_hypotheses=16, beam_threshold=2.0, length_penalty=0.0),
+    DecodingOptions(beam_size=4, num_hypotheses=4, beam_threshold=0.0, min_target_tokens=9),
 )
 
 
@@ -98,7 +101,7 @@ def assert_alike(found, wanted):
 def test_finds_what_search_in_python_finds_whoever_is_beside_it(seed):
     generator = random.Random(seed)
     batch, book = make_batch()
-    newcomers = [Wanted(key, make_source(generator), OPTIONS[key % len(OPTIONS)], LIMIT) for key in range(33)]
+    newcomers = [Wanted(key, make_source(generator), OPTIONS[key % len(OPTIONS)], LIMIT) for key in range(42)]
     ended = run(batch, newcomers, generator)
     for one in newcomers:
         assert_alike(ended[one.key].hypotheses, alone(one.source_ids, one.options))
@@ -160,6 +163,18 @@ def test_new_tokens_of_a_greedy_sequence_are_told_once_and_all():
         told += [token for _, tokens in batch.new_tokens() for token in tokens]
     told += ended[0].new_tokens
     assert tuple(told) == alone(source, options)[0].tokens_without_eos
+
+
+def test_fewer_rows_go_on_where_a_threshold_gives_some_up():
+    source, rows = make_source(random.Random(6)), []
+    for threshold in (None, 0.5):
+        options = DecodingOptions(beam_size=8, min_target_tokens=20, beam_threshold=threshold)
+        batch, book = make_batch()
+        batch.join([Wanted(0, source, options, LIMIT)])
+        rows.append(batch.advance(20).num_rows)
+        assert (len(batch._sequences) > 0) == (book.num_used > 0)
+    assert rows[0] == 1 + 19 * 8
+    assert 20 <= rows[1] < rows[0] / 2
 
 
 def test_call_ends_when_a_sequence_does_or_when_somebody_wants_in():

@@ -9,7 +9,7 @@ import pytest
 from loadtests.quality.local import translate_text
 from model.alignment import TRAINING_KEY
 from model.checkpoint import load_checkpoint
-from model.decoding import DecodingOptions
+from model.decoding import USUAL_BEAM_THRESHOLD, DecodingOptions
 from model.description import CARD_FILE
 from model.generation import translate_texts
 from model.training.settings import load_settings
@@ -68,7 +68,7 @@ def translate_fresh(load):
             path = judged if judged.exists() else plain
             rows = [line.split("\t") for line in path.read_text("utf-8").splitlines()]
             text = "\n".join(row[0] for row in rows)
-            options = DecodingOptions(beam_size=4)
+            options = DecodingOptions(beam_size=4, beam_threshold=USUAL_BEAM_THRESHOLD)  # as the server's
             translations = translate_text(load(name), text, options, max_segment_tokens=128).split("\n")
             done[name] = rows, translations
         return done[name]

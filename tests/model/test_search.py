@@ -97,8 +97,10 @@ def all_hypotheses(model, allowed_ids, max_tokens, length_penalty):
     return sorted(found, reverse=True)
 
 
-def numpy_beam_search(model, beam_size, length_penalty, max_tokens, early_stopping):
+def numpy_beam_search(model, beam_size, length_penalty, max_tokens, early_stopping, threshold=math.inf):
     """Beam search the way Hugging Face writes it: full arrays, b rows from the start, -1e9 where nothing is yet.
+
+    What the threshold gives up keeps its row, at -1e9.
 
     Returns:
         The running sequences after each step, and the finished (score, tokens), best first.
@@ -125,9 +127,15 @@ def numpy_beam_search(model, beam_size, length_penalty, max_tokens, early_stoppi
             break
         running = [continued[i] for i in alive]
         totals = flat[order[alive]]
+        reference = max(flat[order[0]], done[0][0] * length**length_penalty)
+        hopeless = totals < reference - threshold
+        hopeless[0] &= done[0][1] is not None
+        totals[hopeless] = -1e9
+        if hopeless.all():
+            break
         if is_full and (early_stopping or totals[0] / length**length_penalty <= done[-1][0]):
             break
-        steps.append([list(tokens) for tokens in running])
+        steps.append([list(tokens) for tokens, total in zip(running, totals, strict=True) if total > -1e8])
     return [*steps, []], [item for item in done if item[1] is not None]
 
 
@@ -143,6 +151,8 @@ def numpy_beam_search(model, beam_size, length_penalty, max_tokens, early_stoppi
         ({"beam_size": 2.0}, "beam_size", "an integer from 1 to 16"),
         ({"length_penalty": math.nan}, "length_penalty", "a number from -10 to 10"),
         ({"length_penalty": "1"}, "length_penalty", "a number from -10 to 10"),
+        ({"beam_threshold": -0.5}, "beam_threshold", "a number from 0 to 1000"),
+        ({"beam_threshold": math.inf}, "beam_threshold", "a number from 0 to 1000"),
         ({"num_hypotheses": 0}, "num_hypotheses", "an integer from 1 to 16"),
         ({"num_hypotheses": 3, "beam_size": 2}, "num_hypotheses", "at most beam_size, which is 2"),
         ({"temperature": -0.1}, "temperature", "a number from 0 to 100"),
@@ -298,10 +308,11 @@ def test_wide_beam_finds_the_exact_n_best_of_full_enumeration(seed, length_penal
     assert [hypothesis.score for hypothesis in found] == pytest.approx([score for score, _ in expected], abs=1e-5)
 
 
+@pytest.mark.parametrize("threshold", [None, 0.0, 0.7, 2.5])
 @pytest.mark.parametrize("early_stopping", [False, True])
 @pytest.mark.parametrize("beam_size", [1, 2, 3, 5])
 @pytest.mark.parametrize("seed", range(12))
-def test_beam_search_follows_a_plain_numpy_beam_search_step_by_step(seed, beam_size, early_stopping):
+def test_beam_search_follows_a_plain_numpy_beam_search_step_by_step(seed, beam_size, early_stopping, threshold):
     model = RandomModel(seed, 13, eos_bonus=seed % 4)
     length_penalty = [0.0, 1.0, 0.5, 2.0, -0.5][seed % 5]
     options = DecodingOptions(
@@ -309,14 +320,32 @@ def test_beam_search_follows_a_plain_numpy_beam_search_step_by_step(seed, beam_s
         num_hypotheses=beam_size,
         length_penalty=length_penalty,
         early_stopping=early_stopping,
+        beam_threshold=threshold,
     )
     search = start_search(options, eos_id=EOS, max_tokens=9)
     (steps,) = decode_all([search], [model])
-    expected_steps, expected = numpy_beam_search(model, beam_size, length_penalty, 9, early_stopping)
+    expected_steps, expected = numpy_beam_search(
+        model, beam_size, length_penalty, 9, early_stopping, math.inf if threshold is None else threshold
+    )
     assert steps == expected_steps
     assert [hypothesis.tokens for hypothesis in search.hypotheses()] == [tokens for _, tokens in expected]
     scores = [hypothesis.score for hypothesis in search.hypotheses()]
     assert scores == pytest.approx([score for score, _ in expected], abs=1e-5)
+
+
+def test_a_beam_gives_up_what_lies_too_far_behind_and_ends_when_nothing_else_is_left():
+    table = {
+        (): {2: 0.50, 3: 0.40, 4: 0.1}, (2,): {EOS: 0.9, 3: 0.1}, (3,): {EOS: 0.2, 4: 0.8}, (4,): {4: 1.0},
+        (3, 4): {EOS: 1.0}, (4, 4): {EOS: 1.0}, (2, 3): {EOS: 1.0},
+    }  # fmt: skip
+    model = TableModel(5, table)
+    plain = start_search(DecodingOptions(beam_size=3), eos_id=EOS, max_tokens=9)
+    assert [len(rows) for rows in decode_all([plain], [model])[0]] == [3, 3, 0]
+    # 4 lies 1.6 behind 2 at once. Of the rest, "3 4" would score better than the finished "2"; "2 3" lies 2.2 behind.
+    pruned = start_search(DecodingOptions(beam_size=3, beam_threshold=1.5), eos_id=EOS, max_tokens=9)
+    steps = decode_all([pruned], [model])[0]
+    assert steps == [[[2], [3]], [[3, 4]], []]
+    assert pruned.hypotheses()[0].tokens == plain.hypotheses()[0].tokens == (3, 4, EOS)
 
 
 def test_length_penalty_moves_the_choice_from_short_to_long():
@@ -486,6 +515,7 @@ MIXED = [
     DecodingOptions(),
     DecodingOptions(temperature=1.0, seed=1),
     DecodingOptions(beam_size=4, num_hypotheses=4),
+    DecodingOptions(beam_size=4, beam_threshold=0.3),
     DecodingOptions(no_repeat_ngram_size=1, min_target_tokens=3),
     DecodingOptions(temperature=1.5, seed=2, top_k=700, repetition_penalty=1.5),
     DecodingOptions(temperature=3.0, seed=3, top_p=0.9),

@@ -148,8 +148,9 @@ async def translate_texts(
     if not models:
         return done
     options = search_options(services.settings, models, {}, is_greedy=greedy)
-    beam_size = max(options.beam_size, num_alternatives + 1)
-    options = replace(options, beam_size=beam_size, num_hypotheses=num_alternatives + 1)
+    if num_alternatives:
+        beam_size = max(options.beam_size, num_alternatives + 1)
+        options = replace(options, beam_size=beam_size, num_hypotheses=num_alternatives + 1, beam_threshold=None)
     job = Job(
         tuple(texts[index] for index in todo),
         models[0],

@@ -851,6 +851,23 @@ def test_the_operator_s_beam_wins_over_advice(german, make_client, engine):
     assert (options.beam_size, options.length_penalty) == (2, 0.5)
 
 
+@pytest.mark.parametrize(
+    ("body", "threshold"),
+    [
+        ({}, 3.0),
+        ({"decoding": {"beam_size": 2, "beam_threshold": 7}}, 7.0),
+        ({"decoding": {"beam_size": 2, "num_hypotheses": 2}}, None),
+        ({"decoding": {"beam_size": 1}}, None),
+        ({"stream": True}, None),
+    ],
+)
+def test_a_beam_gives_hypotheses_up_at_the_operator_s_threshold_unless_the_request_says(
+    make_client, engine, body, threshold
+):
+    make_client(default_beam_threshold=3.0).post("/v1/translate", json={"text": "a"} | body)
+    assert engine.requests[0].sequences[0].options.beam_threshold == threshold
+
+
 def test_advice_counts_only_where_all_steps_have_the_same(german, client, engine):
     post(client, text="a", source="de", target="fr")
     assert [request.sequences[0].options.beam_size for request in engine.requests] == [4, 4]
