@@ -30,6 +30,8 @@ DIGITS = tuple("789564321")
 # A placeholder too many, half a character, a control: never right, and the text's own are kept spans.
 NEVER_WRITTEN = regex.compile(r"[\p{Co}\ufffd\p{Cc}]")
 _GLUED_MARK = regex.compile(r"[,;:!?]++(?=\p{L})")
+_MARK_BEFORE_WORD = regex.compile(r"[;:!?](?=\w)")
+_SPACED_MARK = regex.compile(r"[ \u00a0\u202f]++(?=[;:!?]\w)")
 _UNSPACED_SCRIPT = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]")
 
 _LETTER = regex.compile(r"\p{L}")
@@ -490,6 +492,8 @@ def _behind(piece: Piece, source: str) -> list[Piece]:
     """A translation's words behind a hidden span, which `source` followed."""
     if source[:1].isalnum():
         return [_cut(piece, at_end=False)]
+    if _MARK_BEFORE_WORD.match(source) and _SPACED_MARK.match(piece.text):
+        return [_cut(piece, at_end=False)]  # it parts no sentence
     if _needs_space(piece.text[:1]):
         return [Piece(" ", piece.start, piece.start), piece]
     mark = _GLUED_MARK.match(piece.text)

@@ -89,16 +89,45 @@ _CALLED = r"[A-Za-z_]\w{0,60}+(?:(?:\.|::|->)[A-Za-z_]\w{0,60}+){0,4}+"
 # A formula of short operands, as in x = y + 1, E = mc^2, a -> b; a dash alone may be one of prose.
 _OPERAND = r"(?:\([A-Za-z]\w?\)|[A-Za-z]{1,3}\^-?\w++|[A-Za-z](?:\w|[A-Za-z]\d)?(?:\([a-z]\))?|\d+(?:\.\d+)?)(?!['’\w])"
 _FORMULA = (
-    rf"{_OPERAND}(?:[ ](?:[=!<>:+*]=|[=<>+*/]|[-=]>|<-)[ ]|[=!]=|[=^]|[-=]>)(?:{_OPERAND}|-\d+)"
+    rf"{_OPERAND}(?:[ ](?:[=!<>:+*]=|[=<>+*/]|[-=]>|<-)[ ]|[=!]=|[=^]|[-=]>|[<>]=?(?![\w, ]{{1,40}}>))"
+    rf"(?:{_OPERAND}|-\d+)"
     rf"(?:(?:[ ](?:[=!<>]=|[=<>+*/-]|[-=]>)[ ]|[=+^]|[-=]>){_OPERAND})*+"
 )
 _CLOCK = r"\d{1,2}+(?:[:.]\d\d){0,2}[ \u00a0\u202f]?(?:[ap]\.[ ]?m\.|[ap]m|[AP]M|[AP]\.M\.)(?!\w)"
 _COUNTED = r"(?:No|Nos|Nr|Vol|Fig|Figs|Sec|Eq|pp)\.[ \u00a0]?\d+(?:[.,–-]\d+)*+"
 
+# A command in quotes: it has options, and none of the words that tell about them.
+_QUOTED_COMMAND = (
+    r"(?<=[\"'“‘«])(?!(?:use|using|with|without|add|pass|try|run|type|set|option|options|see|and|or|enter|give|call"
+    r"|say|no|not|flag|flags|remove|specify|the|a|an|like|via|by|to|for)[ ])"
+    r"[a-z][\w.+/-]{0,40}+(?:[ ][\w.+/-]{1,40}+){0,1}"
+    r"(?:[ ]--?[A-Za-z][\w-]{0,40}+(?:=[^\s\"'“”‘’]{1,80}+)?"
+    r"(?:[ ][^\s\"'“”‘’-][^\s\"'“”‘’]{0,80}+){0,1}){1,8}+(?=[\"'”’»])"
+)
+
+# Addresses of networks that leave zeros out: ::1, fe80::1%eth0, [2001:db8::1]:443, 2001:db8::/32.
+_HEX = r"[0-9A-Fa-f]{1,4}+"
+_SHORT_ADDRESS = (
+    rf"(?:{_HEX}(?::{_HEX}){{0,6}}+)?::(?:{_HEX}(?::{_HEX}){{0,6}}+(?:\.\d{{1,3}}+){{0,3}}+)?(?:%\w{{1,20}}+)?"
+)
+
+_TIMESTAMP = (
+    r"(?:\d{4}-?\d\d-?\d\dT\d\d(?::?\d\d){0,2}(?:[.,]\d{1,9}+)?(?:Z|[-+]\d\d(?::?\d\d)?)?"
+    r"|\d\d:\d\d(?::\d\d(?:[.,]\d{1,9}+)?)?Z)"
+)
+_ESCAPED_TAG = (
+    r"&lt;/?[A-Za-z][\w:-]{0,60}+(?:\s++[\w:-]{1,60}+(?:=(?:\"[^\"\n]{0,200}\"|'[^'\n]{0,200}'|&quot;[^\n]{0,200}?&quot;"
+    r"|[^\s\"'&]{1,80}+))?){0,10}+\s*+/?&gt;"
+)
+
+# Behind a path: ?d=e&f, #part.
+_QUERY = r"(?:\?(?=\w)[\w%&=+~/:-]++(?:\.[\w%&=+~/:-]++)*+)?+(?:\#\w++(?:[.-]\w++)*+)?+"
+
 _SMALL = r"[\p{Ll}\p{Lo}\p{Lm}\p{Lt}\p{M}]*+"
 _NOT_PLAIN = (
     rf"\p{{Lu}}\.\s\p{{Lu}}\.|\p{{Lu}}\p{{Ll}}{{1,3}}+\.\s?\d|pp\.\s?\d|\p{{Lu}}{{2,4}}+\s\d|CC\sBY"
     rf"|\p{{L}}\w?\w?\s[=+*/<>:!^-]|{COMMAND}"
+    r"|[\"'“‘«][a-z][\w.+/-]*+(?:[ ][\w.+/-]++)?[ ]--?[A-Za-z]"
 )
 """Words that others of the patterns begin with."""
 
@@ -124,6 +153,10 @@ _STRUCTURED = regex.compile(
     | (?P<invisible> (?:(?![\s\xad\u200c\u200d\U000e0020-\U000e007f])[\p{{Cc}}\p{{Cf}}]
         | (?<!{_JOINING})[\u200c\u200d](?!{_JOINING})
       )++ )
+    # Wherever they begin: behind a word, or with a colon.
+    | (?P<glued> (?<=\w)(?:https?|ftps?|sftp|wss?)://[^\s<>"“”«»‘’`\p{{Co}}]++ )
+    | (?P<network> \[{_SHORT_ADDRESS}\](?::\d{{1,5}}+)?+
+        | (?<![\w.:/-])(?!::\w*[g-zG-Z])(?:(?!::(?!\w))|(?<!\S)(?=::(?!\S))){_SHORT_ADDRESS}(?:/\d{{1,3}}+)?+(?![\w:]) )
     # Nothing begins inside a word, or with these.
     | (?:(?<!\w)|(?!\w))(?![\s\p{{M}}\p{{Cf}},;:!?"'“”‘’«»()])(?:
       (?P<code> (?<!`)(?P<ticks>`{{1,3}})(?!`)[^\n]{{1,{_MAX_LENGTH}}}?(?<!`)(?P=ticks)(?!`) )
@@ -141,10 +174,12 @@ _STRUCTURED = regex.compile(
     | (?P<counted> (?<![\w.]){_COUNTED} )
     | (?P<initials> (?<![\w.])\p{{Lu}}\.(?:[ ]\p{{Lu}}\.)++ | (?<![\w.])(?:\p{{Lu}}\.){{3}}(?=[ ]\p{{Lu}}\p{{Ll}})
         | (?<![\w.])(?:e\.[ ]?g|i\.[ ]?e|Ph\.[ ]?D|[BM]\.(?:Sc|Ed)|[BM]\.B\.A)\.(?!\w) )
+    | (?P<command2> {_QUOTED_COMMAND} )
     | (?P<command> (?<![\w.-]){COMMAND}{OPTIONS}*+ )
     | (?P<formula> (?<![\w.,/'’-]){_FORMULA}(?![\w(]) )
     | (?P<format>
           \{{\{{[^\n]{{0,200}}?\}}\}}+ | \{{%[^\n]{{0,200}}?%\}} | \{{\#[^\n]{{0,200}}?\#\}} | <%[^\n]{{0,200}}?%>
+        | <\?(?:[A-Za-z]|=)[^\n]{{0,200}}?\?>
         | \{{\s*\w{{1,60}}\s*,\s*(?:plural|select|selectordinal|number|date|time|choice|spellout|ordinal|duration)\b
           (?:[^{{}}]|\{{(?:[^{{}}]|\{{(?:[^{{}}]|\{{[^{{}}]{{0,80}}\}}){{0,200}}+\}}){{0,200}}+\}}){{0,{_MAX_LENGTH}}}+\}}
         | [$\#%@]?\{{[^{{}}\s]{{0,80}}\}} | [$\#%@]?\{{\s?[\w.\[\]|:!-]{{1,60}}\s?\}} | \$\([\w.-]{{1,60}}\)
@@ -158,12 +193,13 @@ _STRUCTURED = regex.compile(
       )
     | (?P<tag>
           <(?:[A-Za-z/][^<>\n]{{0,200}}|!--[^\n]{{0,200}}?--)>
+        | {_ESCAPED_TAG}
         | &(?:\#\d{{1,10}}|\#[xX][0-9A-Fa-f]{{1,8}}|[A-Za-z]\w{{0,30}}); )
     | (?P<path>
           (?<![\w])[A-Za-z]:[\\/](?:[^\s\\/:*?"<>|,;()]++[\\/]?)*+ | \\\\[\w.$-]++(?:\\[\w.$ -]*[\w.$-])++
-        | (?<![\w./~:<)\]}}])(?:~|\.{{1,2}})?/(?:[\w.+@%~=:-]++/)*+[\w.+@%~=-]++/?+
-        | (?<![\w.@/-])(?:[\w.@+-]++/)++[\w@+-]++\.(?:{_FILE_ENDINGS})(?!\w)
-        | (?<![\w.@/-])[\w][\w-]*+(?:\.[\w-]+)*?\.(?:{_FILE_ENDINGS})(?![\w(-]|\.\w)
+        | (?<![\w./~:<)\]}}])(?:~|\.{{1,2}})?/(?:[\w.+@%~=:-]++/)*+[\w.+@%~=-]++/?+{_QUERY}
+        | (?<![\w.@/-])(?:[\w.@+-]++/)++[\w@+-]++\.(?:{_FILE_ENDINGS})(?!\w){_QUERY}
+        | (?<![\w.@/-])[\w][\w-]*+(?:\.[\w-]+)*?\.(?:{_FILE_ENDINGS})(?![\w(-]|\.\w){_QUERY}
         | (?<![\w.*])\*\.\w{{1,8}}(?!\w)
         | (?<![\w.])\.(?:git|env|bash|zsh|profile|docker|npm|ssh|config|local|well-known)\w*+(?!\w)
       )
@@ -173,7 +209,10 @@ _STRUCTURED = regex.compile(
         # Addresses of networks, digests, packages: 00:1A:2B:3C:4D:5E, sha256:9f86, npm:foo@1.
           (?<![\w.:/-])(?=[\d:]*+(?:[A-Fa-f]|::))(?:[0-9A-Fa-f]{{0,4}}+:){{2,7}}[0-9A-Fa-f]{{1,4}}(?![\w:])
         | (?<![\w.:/@-])[a-z][a-z\d]{{1,15}}+:(?=[a-z]*+[\d@])\w[\w@.-]*\w(?!\w)
-        | (?<!\S)-[A-Za-z](?=\s)
+        | (?<![\w.,:/+-]){_TIMESTAMP}(?!\w)
+        | (?<![\w*)\]])\*{{1,2}}(?:(?:kw)?args|argv|[A-Za-z]\w*_\w+)(?![\w*])
+        | (?<![\w.?:])\w{{1,40}}+\?\w{{1,40}}+:\w{{1,40}}+(?![\w:?])
+        | (?<!\S)-[A-Za-z](?=[\s"'”’)]|\Z)
         | (?<![\w-])--[A-Za-z][\w-]*+(?:=[^\s,;]++)?
         | (?<![\w.])(?:(?<!->|::){_CALLED}\((?:\)|{_ARGUMENTS})|\w\(\w\));?+
         | (?<![\w.-])[A-Za-z]\w*+(?:::\w++)++
@@ -183,6 +222,7 @@ _STRUCTURED = regex.compile(
         | (?<![\w.&=-])\p{{L}}\w{{0,40}}+=[\p{{L}}\p{{N}}](?:[\w.:/\\-]{{0,60}}\w)?+(?![\w=])
         | (?<![\w.-])(?:[A-Z]?[a-z]++(?:[A-Z]++[a-z]++)++(?:[A-Z]++|\d++)?+|[a-z]{{2,}}+[A-Z]{{1,3}}+)
           (?![\w-]|['’]\p{{L}})
+        | (?<!\w)\d{{1,3}}+(?:_\d{{3}})++(?!\w)
         | (?<![\w-])(?=\w*_\w)(?=\w*[A-Za-z])\w++(?:-\w++)*+
         | (?<![\w.-])(?:0x[0-9A-Fa-f]++|[0-9A-Fa-f]{{8}}-(?:[0-9A-Fa-f]{{4}}-){{3}}[0-9A-Fa-f]{{12}})(?!\w)
         # Norms, keys, elements of lists, types.
@@ -219,7 +259,8 @@ _STRUCTURED = regex.compile(
 
 # Text without any of these has none of the above, and is done with a hundred times faster.
 _HINT = regex.compile(
-    r"""[^\p{L}\p{M}\s.,;:!?'"‘’“”()-] | \w\.\w | \w\( | :: | -- | (?<!\S)['’‘"“”](?!\S) | (?<!\S)-[A-Za-z]\s
+    r"""[^\p{L}\p{M}\s.,;:!?'"‘’“”()-] | \w\.\w | \w\( | :: | -- | \w\?\w | (?<!\S)['’‘"“”](?!\S)
+    | (?<!\S)-[A-Za-z](?!\p{L})
     | \p{Ll}\p{Lu} | (?<!\w)\p{Lu}\.\s\p{Lu}\.
     | \b(?:git|npm|yarn|pip|conda|apt|brew|gem|cargo|docker|kubectl|sudo|import)\s
     | ([.,;:!?'"‘’“”()])\1{4} | [ ]\.[ ]\. | (?<!\S)[:;](?:['’]?[-^o]?[)(DPpOo]|[a-z])""",
@@ -245,6 +286,26 @@ _LONG_WORD = regex.compile(
 
 _WORD_RUN = regex.compile(r"[\p{L}\p{M}\p{N}_]++(?:['’-][\p{L}\p{M}\p{N}_]++)*+|\S")
 _BETWEEN_MERGED = regex.compile(r"[ \u00a0\u202f\u3000]*\Z")
+_GLUE = frozenset(";,:/|&=+-")
+"""One of them, without a space, between two addresses or alike: `me@x.org;you@y.org`."""
+_GLUED_KINDS: frozenset[Kind] = frozenset({"code", "url", "email", "format", "path", "handle", "identifier"})
+
+# Marks of emphasis that are letters to a regular expression: _so_, __so__.
+_UNDERLINED = regex.compile(
+    r"""(?<![^\s("'“‘«\[*~>|—–{,;])(?P<marks>_{1,3}+)(?P<inner>(?=[^\s_])(?:(?!\s[*~("]{0,3}_)[^\n]){1,200}?)(?<![\s_])(?P=marks)
+    (?=[\s)"'”’»\]*~<|—–}]|\Z|[.,:;!?…]{1,4}+(?:[\s)"'”’»\]*~<]|\Z))""",
+    regex.VERBOSE,
+)
+_NAMES_IN_UNDERSCORES = frozenset(
+    "all asm attribute author dirname extension filename file func inline line main path proto restrict typeof version "
+    "volatile".split()
+) | {
+    name.strip("_")
+    for kind in (object, type, int, float, list, dict, BaseException, type(print), type(lambda: 0), type(re))
+    for name in dir(kind)
+    if name.startswith("__")
+}
+"""What a programmer writes so: `__init__`, `__name__`."""
 _OPENING = {")": "(", "]": "[", "}": "{"}
 _URL_TAIL = ".,;:!?…'\"*_)]}\\"
 
@@ -257,6 +318,9 @@ _KIND_OF: dict[str, Kind] = {kind: kind for kind in KINDS} | {
     "counted": "identifier",
     "initials": "identifier",
     "command": "code",
+    "command2": "code",
+    "glued": "url",
+    "network": "identifier",
     "formula": "code",
     "run": "symbol",
     "lone": "symbol",
@@ -338,6 +402,7 @@ def _structured(text: str) -> Iterator[tuple[int, int, Kind]]:
         return
     if _PLAIN.fullmatch(text) or not _HINT.search(text):
         return
+    text = _with_plain_marks(text)
     comment = code_before_comment(text)
     if comment is not None:
         yield 0, comment, "symbol"
@@ -358,6 +423,26 @@ def _structured(text: str) -> Iterator[tuple[int, int, Kind]]:
             yield start, end, kind
     if end_of_comment < len(text):
         yield end_of_comment, len(text), "symbol"
+
+
+def _with_plain_marks(text: str) -> str:
+    """The text with stars in the place of the underscores that emphasise words: they are no part of a name."""
+    if "_" not in text:
+        return text
+    chars: list[str] | None = None
+    for match in _UNDERLINED.finditer(text):
+        inner, marks = match["inner"], match["marks"]
+        if not any(map(str.isalpha, inner)):
+            continue
+        is_word = regex.fullmatch(r"\w+", inner) is not None
+        if is_word and (
+            "_" in inner or (len(marks) > 1 and (inner in _NAMES_IN_UNDERSCORES or not inner[1:].islower()))
+        ):
+            continue
+        chars = chars or list(text)
+        for place in (*range(*match.span("marks")), *range(match.end("inner"), match.end())):
+            chars[place] = "*"
+    return text if chars is None else "".join(chars)
 
 
 def _without_tail(text: str, start: int, end: int) -> int:
@@ -396,7 +481,7 @@ def _merged(text: str, spans: list[KeptSpan]) -> Iterator[KeptSpan]:
     last: KeptSpan | None = None
     for span in spans:
         together = last is not None and not (last.is_soft or span.is_soft)
-        if last is not None and together and _BETWEEN_MERGED.match(text[last.end : span.start]):
+        if last is not None and together and _belong_together(text, last, span):
             last = KeptSpan(last.start, span.end, text[last.start : span.end], last.kind)
             continue
         if last is not None:
@@ -404,3 +489,9 @@ def _merged(text: str, spans: list[KeptSpan]) -> Iterator[KeptSpan]:
         last = span
     if last is not None:
         yield last
+
+
+def _belong_together(text: str, last: KeptSpan, span: KeptSpan) -> bool:
+    between = text[last.end : span.start]
+    is_glued = between in _GLUE and last.kind in _GLUED_KINDS and span.kind in _GLUED_KINDS
+    return is_glued or _BETWEEN_MERGED.match(between) is not None

@@ -28,6 +28,11 @@ def test_spans_may_change_their_order():
     assert restored("{a} of {b}", "\ue001 : \ue000") == "{b} : {a}"
 
 
+def test_a_mark_between_a_span_and_a_word_gets_no_space():
+    assert restored("Set `a`;Bob now.", "Mets \ue000 ;Bob maintenant.") == "Mets `a`;Bob maintenant."
+    assert restored("See `a`; go now.", "Vois \ue000 ; va maintenant.") == "Vois `a` ; va maintenant."
+
+
 @pytest.mark.parametrize("translation", ["Voir.", "Voir \ue000 \ue000.", "Voir \ue000 et https://x.org."])
 def test_a_span_that_is_lost_or_doubled_is_noticed(translation):
     assert restored("See https://x.org now.", translation) is None

@@ -133,6 +133,29 @@ def found(text, is_known=None):
         ("from os import path", ["from os import path"]),
         ("$ ls -la", ["$ ls -la"]),
         ("The class of 2012:", ["2012"]),
+        # Emphasis, and names that look like it.
+        ("I am _not_ happy, __really__, and _very sad_.", ["_", "_", "__", "__", "_", "_"]),
+        ("_private and _other_, *args, **kwargs", ["_private", "_", "_", "*args", "**kwargs"]),
+        ("__init__, __NAME__, _a_b_, __init__.py", ["__init__", "__NAME__", "_a_b_", "__init__.py"]),
+        ("*Required. The price *without tax*", ["*", "*", "*"]),
+        ("See _https://example.org/a_b_ now.", ["_https://example.org/a_b"]),
+        ("It is 5_000_000.", ["5_000_000"]),
+        # Addresses that begin behind a letter, have a query, or leave zeros out; what is glued together.
+        ("Seehttps://x.org/a (https://x.org).", ["https://x.org/a", "https://x.org"]),
+        ("/a/b/c?d=e or /a/b? index.php?id=5#top", ["/a/b/c?d=e", "/a/b", "index.php?id=5#top"]),
+        ("me@x.org;you@y.org, {a},{b}", ["me@x.org;you@y.org", "{a},{b}"]),
+        (
+            "::1, 10::20 or fe80::1%eth0 in 2001:db8::/32 [::1]:8080",
+            ["::1", "10::20", "fe80::1%eth0", "2001:db8::/32 [::1]:8080"],
+        ),
+        ("Note:: a ::foo", []),
+        # Code.
+        ("Then <?php x ?> or a?b:c runs. Really?No: ok", ["<?php x ?>", "a?b:c"]),
+        ('&lt;b&gt; &lt;a href="x"&gt; a &lt; b', ['&lt;b&gt; &lt;a href="x"&gt;', "&lt;"]),
+        ("a<b. If x>0, List<int>", ["a<b", "x>0", "<int>"]),
+        ('"foo --help", \'bar -x\' or "tar -xzf a.tar"', ["foo --help", "bar -x", "tar -xzf a.tar"]),
+        ('He said "use the --force flag" - "I do"', ["--force"]),
+        ("2024-05-17T10:30:00Z, 2024-05-17T10:30:00.5+02:00", ["2024-05-17T10:30:00Z", "2024-05-17T10:30:00.5+02:00"]),
     ],
 )
 def test_what_is_kept(text, expected):
