@@ -20,6 +20,7 @@ from service.aside import aside, breathe
 from service.engine.inspection import Aligner, AlignmentPair, SegmentAlignment
 from service.pipeline import Part
 from service.text.forms import Piece
+from service.text.languages import Languages
 from service.text.markup import Markup, MarkupError, Rules, Unit, read_html, read_xml
 from service.text.markup import Segment as MarkedSegment
 from service.text.segmenter import Document, Segment, has_letter
@@ -153,7 +154,10 @@ class MarkupTranslator:
         alignments = await self._align(job, sentences, done)
 
         def write() -> list[MarkupTranslation]:
-            return [_written(markup, index, sentences, done, alignments) for index, markup in enumerate(markups)]
+            languages = Languages(job.model.source_language, job.model.target_language)
+            return [
+                _written(markup, index, sentences, done, alignments, languages) for index, markup in enumerate(markups)
+            ]
 
         return await aside(write, size), timings
 
@@ -225,10 +229,11 @@ def _written(
     sentences: Sequence[_Sentence],
     done: Sequence[SegmentTranslation],
     alignments: Mapping[int, Mapping[int, SegmentAlignment]],
+    languages: Languages,
 ) -> MarkupTranslation:
     own = [index for index, sentence in enumerate(sentences) if sentence.document_index == document_index]
     num_ranks = max([1, *(len(done[index].candidates) for index in own)])
-    outputs = tuple(_output(markup, rank, own, sentences, done, alignments) for rank in range(num_ranks))
+    outputs = tuple(_output(markup, rank, own, sentences, done, alignments, languages) for rank in range(num_ranks))
     segments = [replace(done[index], segment=sentences[index].segment) for index in own]
     segments.sort(key=lambda each: each.segment.start)
     return MarkupTranslation(
@@ -243,11 +248,12 @@ def _output(
     sentences: Sequence[_Sentence],
     done: Sequence[SegmentTranslation],
     alignments: Mapping[int, Mapping[int, SegmentAlignment]],
+    languages: Languages,
 ) -> str:
     by_unit: dict[int, list[int]] = {}
     for index in own:
         by_unit.setdefault(sentences[index].unit_index, []).append(index)
-    rendered: dict[int, str] = {}
+    rendered: dict[int | str, str] = {code: languages.declared(code) for code in markup.declared}
     # Attributes first: they are part of the tags that other units hold.
     for unit_index in sorted(by_unit, key=lambda index: markup.units[index].place != "attribute"):
         texts: list[tuple[str, Placement | None]] = []

@@ -384,7 +384,7 @@ class SegmentWork:
             return index
         if self._terms:
             hard = [(span.start, span.end) for span in self.spans(text) if not span.is_soft]
-            replaced = self._replaced[index] = self._terms.replace(text, [*kept, *hard])
+            replaced = self._replaced[index] = self._terms.replace(text, kept, hard)
             text, kept, translated = replaced.text, tuple(map(replaced.place, kept)), replaced.kept
         spans = _joined(text, self.spans(text), kept, translated)
         root = _Node(0, len(text), text, spans)

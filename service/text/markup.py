@@ -6,7 +6,8 @@
 
 A *unit* is what a reader takes for one text: what stands between two block elements or line breaks, with its inline
 elements, or an attribute. Its text has no markup; where its tags stood is kept beside it. Whatever is not text
-comes back byte for byte: tags, attributes, comments, scripts, white space between sentences.
+comes back byte for byte: tags, attributes, comments, scripts, white space between sentences. Only the language that a
+translated element says it is in may be another one.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from service.text.tags import SPACE, Element, Placement, Point
 __all__ = ["Markup", "MarkupError", "Rules", "Unit", "read_html", "read_xml"]
 
 TRANSLATED_ATTRIBUTES = ("alt", "title", "placeholder", "aria-label")
+
+_LANGUAGE_ATTRIBUTES = ("lang", "xml:lang")
 
 _LABELLED_BY_VALUE = ("submit", "reset", "button")
 """Types of `input` whose value is what stands on the button, not what somebody has entered."""
@@ -145,6 +148,9 @@ class Segment:
     last: int
 
 
+Rendered = Mapping[int | str, str]
+
+
 @dataclass(slots=True)
 class Markup:
     """A document that was read.
@@ -152,14 +158,16 @@ class Markup:
     Attributes:
         source: The document.
         units: Its texts, in order.
+        declared: Codes of the languages that translated elements say they are in.
     """
 
     source: str
     units: list[Unit]
     _tokens: list[Token]
     _partners: dict[int, int]
-    _attributes: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)
+    _attributes: dict[int, list[tuple[int | str, int, int]]] = field(default_factory=dict)
     _rules: Rules = Rules()
+    declared: set[str] = field(default_factory=set)
 
     @property
     def text(self) -> str:
@@ -198,11 +206,12 @@ class Markup:
         items = self._items(unit, first, last, start, end)
         return Segment(start, end, items, kept, kept_tokens, first, last)
 
-    def write(self, rendered: Mapping[int, str]) -> str:
+    def write(self, rendered: Rendered) -> str:
         """The document with other units.
 
         Args:
-            rendered: By their index, what stands in their place; the others come back as they are.
+            rendered: By their index, what stands in their place; the others come back as they are. By the code of a
+                declared language, the one that is declared instead.
         """
         out: list[str] = []
         skip_to = 0
@@ -218,7 +227,7 @@ class Markup:
                 out.append(self.written(index, rendered))
         return "".join(out)
 
-    def written(self, index: int, rendered: Mapping[int, str]) -> str:
+    def written(self, index: int, rendered: Rendered) -> str:
         """A token with its attributes translated."""
         token = self._tokens[index]
         places = self._attributes.get(index)
@@ -226,9 +235,9 @@ class Markup:
             return shown_raw(token)
         out: list[str] = []
         done = 0
-        for unit, start, end in places:
-            if unit in rendered:
-                out += [token.raw[done:start], rendered[unit]]
+        for key, start, end in places:
+            if key in rendered:
+                out += [token.raw[done:start], rendered[key]]
                 done = end
         return "".join([*out, token.raw[done:]])
 
@@ -237,7 +246,7 @@ class Markup:
         unit: Unit,
         segments: Sequence[Segment],
         texts: Sequence[tuple[str, Placement | None]],
-        rendered: Mapping[int, str],
+        rendered: Rendered,
     ) -> str:
         """What stands in a unit's place.
 
@@ -246,7 +255,7 @@ class Markup:
             segments: Its sentences, in order, without overlap.
             texts: For each its translation, and where its tags belong in that; None where the sentence comes back as it
                 is.
-            rendered: The attributes that are translated, by their index.
+            rendered: The attributes that are translated, and the languages that are declared, as for `write`.
         """
         escape = _escape(unit, self._rules)
         if unit.place != "text":
@@ -275,7 +284,7 @@ class Markup:
         out.append(self._raw(token, stop, place, self._tokens[stop - 1].end, rendered))
         return "".join(out)
 
-    def _raw(self, first: int, last: int, start: int, end: int, rendered: Mapping[int, str]) -> str:
+    def _raw(self, first: int, last: int, start: int, end: int, rendered: Rendered) -> str:
         """Tokens as they are, texts only between two places of the document."""
         out = []
         for index in range(first, last + 1):
@@ -297,7 +306,7 @@ class Markup:
         text: str,
         placement: Placement,
         escape: Callable[[str], str],
-        rendered: Mapping[int, str],
+        rendered: Rendered,
     ) -> str:
         tags = [
             "".join(" " if index == SPACE else self.written(index, rendered) for index in tokens)
@@ -445,6 +454,7 @@ def _read(document: str, tokens: list[Token], rules: Rules) -> Markup:
                 continue
             if is_translated:
                 _add_attributes(markup, index)
+                _add_languages(markup, index)
             if token.kind is Kind.OPEN:
                 translated.append(is_translated)
             if not splits:
@@ -659,6 +669,33 @@ def _add_attributes(markup: Markup, index: int) -> None:
             unit.spellings = _attribute_spellings(value[1:-1] if value[0] in "\"'" else value, text)
             markup._attributes.setdefault(index, []).append((len(markup.units), *match.span(2)))
             markup.units.append(unit)
+
+
+def _add_languages(markup: Markup, index: int) -> None:
+    """The languages that a translated tag declares: its own, or a page's in `<meta http-equiv="Content-Language">`."""
+    token = markup._tokens[index]
+    wanted = _LANGUAGE_ATTRIBUTES
+    if markup._rules.is_xml:
+        # Other vocabularies than XHTML may call anything `lang`, and take it from a list.
+        root = next(each for each in markup._tokens if each.kind in (Kind.OPEN, Kind.VOID))
+        wanted = _LANGUAGE_ATTRIBUTES if root.name == "html" else ("xml:lang",)
+    elif token.name == "meta" and token.attributes.get("http-equiv", "").strip().lower() == "content-language":
+        wanted = ("content",)
+    if not any(name in token.attributes for name in wanted):
+        return
+    places = markup._attributes.setdefault(index, [])
+    seen: set[str] = set()
+    for match in _TAG_ATTRIBUTE.finditer(token.raw, 1 + len(token.name)):
+        name = match[1] if markup._rules.is_xml else match[1].lower()
+        if name in wanted and name not in seen:
+            seen.add(name)
+            start, end = match.span(2)
+            if match[2][0] in "\"'":
+                start, end = start + 1, end - 1
+            code = token.raw[start:end]
+            places.append((code, start, end))
+            markup.declared.add(code)
+    places.sort(key=lambda place: place[1])
 
 
 def _attribute_references(value: str) -> dict[str, str]:

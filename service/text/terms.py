@@ -11,6 +11,7 @@ translation exactly, wherever the model finds a place for it, and no more often 
 
 from __future__ import annotations
 
+import unicodedata
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,10 @@ import regex
 
 # A word, a character of a script without spaces between words, or a sign.
 _NO_SPACES = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
-_ATOM = regex.compile(rf"[{_NO_SPACES}]|(?:(?![{_NO_SPACES}])\w)++|[^\w\s]")
+_ATOM = regex.compile(rf"[{_NO_SPACES}]\p{{M}}*+|(?:(?![{_NO_SPACES}])\w)++|[^\w\s]\p{{M}}*+")
+_WORD = regex.compile(rf"(?![{_NO_SPACES}])\w")
+_ENCLOSES_OR_ENDS = regex.compile(r"[\p{Ps}\p{Pe}\p{Pi}\p{Pf}\"'.!?…]")
+_SAME_SIGNS = str.maketrans("\u2019\u02bc\u2010\u2011", "''--")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +59,7 @@ class _Atom:
     """A word or a sign of a text.
 
     Attributes:
-        text: As it stands there.
+        text: As it stands there, composed (NFC), with one of the signs that are written alike for all of them.
         start: Its first character.
         end: One past its last.
         is_apart: Whether there is white space before it.
@@ -83,13 +87,20 @@ class _Term:
     is_folded: bool
     translation: str
 
-    def matches(self, atoms: Sequence[_Atom]) -> bool:
-        """Whether the first of these atoms are the term."""
-        if len(atoms) < len(self.atoms):
+    def matches(self, atoms: Sequence[_Atom], first: int) -> bool:
+        """Whether the term stands where an atom of a text is."""
+        last = first + len(self.atoms)
+        if last > len(atoms):
             return False
-        found = atoms[: len(self.atoms)]
+        found = atoms[first:last]
         texts = tuple(atom.text.lower() if self.is_folded else atom.text for atom in found)
-        return texts == self.atoms and tuple(atom.is_apart for atom in found[1:]) == self.apart
+        if texts != self.atoms or tuple(atom.is_apart for atom in found[1:]) != self.apart:
+            return False
+        if not any(map(_is_word, self.atoms)):  # 100%
+            return True
+        before = atoms[first - 1] if first and not atoms[first].is_apart else None
+        after = atoms[last] if last < len(atoms) and not atoms[last].is_apart else None
+        return not (_goes_on(before, atoms[first]) or _goes_on(after, atoms[last - 1]))
 
 
 class Terms:
@@ -100,7 +111,9 @@ class Terms:
 
         Args:
             entries: A term in small letters is also found with capitals, others only as they are. Only whole words
-                count, where words are parted by spaces; any white space stands for any other.
+                count, where words are parted by spaces; any white space stands for any other, as do ways to write an
+                accent, an apostrophe or a hyphen. A sign at a term's edge ends it, unless it goes on there: `C++` is
+                in `C++.` and neither in `C+++` nor in `C++17`.
         """
         self._by_first: dict[str, list[_Term]] = {}
         for term, translation in entries.items():
@@ -114,19 +127,22 @@ class Terms:
             # The longest first; of two the one that heeds capitals.
             terms.sort(key=lambda term: (-len(term.atoms), term.is_folded))
 
-    def replace(self, text: str, taken: Sequence[tuple[int, int]] = ()) -> Replaced:
+    def replace(
+        self, text: str, taken: Sequence[tuple[int, int]] = (), names: Sequence[tuple[int, int]] = ()
+    ) -> Replaced:
         """Puts the translations in the places of the terms.
 
         Args:
             text: Any text.
             taken: `[start, end)` of what is no text, in which no term counts.
+            names: Of what would be kept as it is: a term counts that is the whole of it, or more.
         """
         pieces: list[str] = []
         kept: list[tuple[int, int]] = []
         starts: list[int] = []
         ends: list[int] = []
         done = 0
-        for start, end, found in self._found(text, taken):
+        for start, end, found in self._found(text, taken, names):
             translation = _as_written(found, text, start, end)
             pieces += [text[done:start], translation]
             starts += [*range(done, start), *[start] * len(translation)]
@@ -138,7 +154,9 @@ class Terms:
         ends += [*range(done + 1, len(text) + 1), len(text)]
         return Replaced("".join(pieces), tuple(kept), tuple(starts), tuple(ends))
 
-    def _found(self, text: str, taken: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int, str]]:
+    def _found(
+        self, text: str, taken: Sequence[tuple[int, int]], names: Sequence[tuple[int, int]]
+    ) -> Iterator[tuple[int, int, str]]:
         atoms = _atoms(text)
         index = 0
         while index < len(atoms):
@@ -149,11 +167,13 @@ class Terms:
             longest = 1
             best = None
             for term in candidates:
-                if (best is None or len(term.atoms) > longest) and term.matches(atoms[index : index + len(term.atoms)]):
+                if (best is None or len(term.atoms) > longest) and term.matches(atoms, index):
                     best, longest = term, len(term.atoms)
             if best is not None:
                 start, end = atoms[index].start, atoms[index + longest - 1].end
-                if any(start < taken_end and taken_start < end for taken_start, taken_end in taken):
+                if any(start < right and left < end for left, right in taken) or any(
+                    start < right and left < end and not (start <= left and right <= end) for left, right in names
+                ):
                     longest = 1
                 else:
                     yield start, end, best.translation
@@ -170,10 +190,42 @@ def _as_written(translation: str, text: str, start: int, end: int) -> str:
     return translation
 
 
+def why_never_found(term: str) -> str | None:
+    """What is wrong with a term that can stand in no text; None if it can."""
+    for char in term:
+        if (
+            unicodedata.category(char) == "Cf"
+            and char not in "\u200c\u200d"
+            and not "\U000e0020" <= char <= "\U000e007f"
+        ):
+            return f"has an invisible character in it (U+{ord(char):04X}), with which it would not be found"
+    if unicodedata.category(term[0])[0] == "M":
+        return "begins with an accent that belongs to no letter, with which it would not be found"
+    return None
+
+
+def same_term(term: str) -> str:
+    """What two ways to write one term have in common."""
+    return "".join(" " * atom.is_apart + atom.text for atom in _atoms(term))
+
+
+def _is_word(atom: str) -> bool:
+    return _WORD.match(atom) is not None
+
+
+def _goes_on(neighbour: _Atom | None, edge: _Atom) -> bool:
+    """Whether a term's sign at an edge is only a part of what is written there: `ASP.NET`, `C+++`."""
+    if neighbour is None or edge.text[0].isalnum():
+        return False
+    repeats = neighbour.text == edge.text and _ENCLOSES_OR_ENDS.match(edge.text) is None
+    return repeats or _is_word(neighbour.text)
+
+
 def _atoms(text: str) -> list[_Atom]:
     atoms: list[_Atom] = []
     done = 0
     for match in _ATOM.finditer(text):
-        atoms.append(_Atom(match[0], match.start(), match.end(), match.start() > done))
+        shown = unicodedata.normalize("NFC", match[0]).translate(_SAME_SIGNS)
+        atoms.append(_Atom(shown, match.start(), match.end(), match.start() > done))
         done = match.end()
     return atoms

@@ -28,6 +28,7 @@ from service.engine.speed import work_seconds
 from service.markup import read_markups
 from service.text.documents.formats import FORMATS, file_ending, open_document
 from service.text.documents.parts import DocumentError, Part, TranslatableDocument
+from service.text.languages import Languages
 from service.text.markup import Markup, MarkupError, Rules
 from service.text.terms import Terms
 from service.translator import Job
@@ -182,8 +183,9 @@ async def translate_document(
     texts = [part.text for part in parts]
     if model is not None:
         texts = await translate_parts(services, parts, model, deadline, terms=terms, on_progress=on_progress)
+    languages = None if model is None else Languages(model.source_language, model.target_language)
     try:
-        return await asyncio.to_thread(document.render, texts)
+        return await asyncio.to_thread(document.render, texts, languages)
     except DocumentError as error:
         raise BadField(f"Invalid file data: {error}") from error
 

@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 
 from service.api.errors import shown
 from service.routing import main_language
-from service.text.terms import Terms
+from service.text.terms import Terms, same_term, why_never_found
 
 MAX_GLOSSARIES = 1_000
 MAX_ENTRIES = 10_000
@@ -227,8 +227,10 @@ def parse_entries(text: str, format_: str, source: str, target: str) -> dict[str
     Raises:
         BadGlossary: Names the line and what is wrong with it.
     """
+    text = text.removeprefix("\ufeff")  # which files of some programs begin with
     rows = _tsv_rows(text) if format_ == "tsv" else _csv_rows(text, source, target)
     entries: dict[str, str] = {}
+    known: set[str] = set()
     for number, (term, translation) in rows:
         for what, value in (("source", term), ("target", translation)):
             if not value:
@@ -239,8 +241,11 @@ def parse_entries(text: str, format_: str, source: str, target: str) -> dict[str
                 )
             if any(unicodedata.category(char) in ("Cc", "Zl", "Zp", "Co") for char in value):
                 raise BadGlossary(f"line {number}: the {what} term has a control character in it")
-        if term in entries:
+        if (fault := why_never_found(term)) is not None:
+            raise BadGlossary(f"line {number}: the source term {fault}")
+        if (same := same_term(term)) in known:
             raise BadGlossary(f"line {number}: {shown(term)} is there twice")
+        known.add(same)
         entries[term] = translation
         if len(entries) > MAX_ENTRIES:
             raise BadGlossary(f"more than {MAX_ENTRIES} entries")

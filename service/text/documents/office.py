@@ -11,9 +11,13 @@ from service.text.documents.archive import Archive
 from service.text.documents.parts import InvalidDocument, Part
 from service.text.documents.runs import SLIDES, WORD, Stretch, Vocabulary, paragraph_stretches
 from service.text.documents.trees import local_name, read_xml, write_xml
+from service.text.languages import Languages
 
 _WORD_FILES = re.compile(r"word/(?:document|header|footer|footnotes|endnotes|comments)\d*\.xml")
 _SLIDE_FILES = re.compile(r"ppt/(?:slides/slide|notesSlides/notesSlide|diagrams/data|charts/chart)\d+\.xml")
+
+_LANGUAGE_FILES = ("word/styles.xml", "word/settings.xml", "ppt/presentation.xml", "docProps/core.xml")
+"""Without text, but they say which language it is in."""
 
 _WORD_NAMESPACES = (
     "http://schemas.openxmlformats.org/wordprocessingml/2006/main",
@@ -58,13 +62,22 @@ class OfficeDocument:
         """What stands between the breaks of paragraphs."""
         return self._parts
 
-    def render(self, translations: Sequence[str]) -> bytes:
+    def render(self, translations: Sequence[str], languages: Languages | None = None) -> bytes:
         """The file with its words translated. Only once: it is written into what was read."""
         for stretch, translation in zip(self._stretches, translations, strict=True):
             stretch.write(translation)
-        return self._archive.replaced(
-            {name: write_xml(tree, self._sources[name]) for name, tree in self._trees.items()}
-        )
+        contents: dict[str, bytes] = {}
+        for name, tree in self._trees.items():
+            if languages is not None:
+                _declare(tree, languages)
+            contents[name] = write_xml(tree, self._sources[name])
+        if languages is not None:
+            for name in set(_LANGUAGE_FILES) & set(self._archive.names):
+                source = self._archive.read(name)
+                tree = read_xml(source, name)
+                if _declare(tree, languages):
+                    contents[name] = write_xml(tree, source)
+        return self._archive.replaced(contents)
 
 
 def open_word(data: bytes, *, max_expanded_bytes: int) -> OfficeDocument:
@@ -87,3 +100,29 @@ def _paragraphs(tree: etree._ElementTree) -> list[tuple[etree._Element, Vocabula
             elif namespace in _DRAWING_NAMESPACES:
                 found.append((node, SLIDES))
     return found
+
+
+def _declare(tree: etree._ElementTree, languages: Languages) -> bool:
+    """Changes what a file says of its language; returns whether it said something that had to be changed.
+
+    Word: `<w:lang w:val="en-US"/>`. PowerPoint: `<a:rPr lang="en-US">`. Both: `<dc:language>en-US</dc:language>`.
+    """
+    changed = False
+    for node in tree.getroot().iter(etree.Element):
+        namespace, name = etree.QName(node).namespace, local_name(node)
+        if name == "language" and node.text:
+            declared = languages.declared(node.text)
+            changed = changed or declared != node.text
+            node.text = declared
+            continue
+        if namespace in _WORD_NAMESPACES and name in ("lang", "themeFontLang"):
+            attribute = f"{{{namespace}}}val"
+        elif namespace in _DRAWING_NAMESPACES and name in ("rPr", "defRPr", "endParaRPr"):
+            attribute = "lang"
+        else:
+            continue
+        code = node.get(attribute)
+        if code and languages.declared(code) != code:
+            node.set(attribute, languages.declared(code))
+            changed = True
+    return changed

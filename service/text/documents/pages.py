@@ -14,6 +14,7 @@ from dataclasses import replace
 from service.text.documents.archive import Archive
 from service.text.documents.parts import InvalidDocument, Part, decode_text, encode_text
 from service.text.documents.trees import local_name, read_xml
+from service.text.languages import Languages
 from service.text.markup import TRANSLATED_ATTRIBUTES
 
 _ODT_SPLITTING = frozenset(
@@ -53,17 +54,21 @@ _Rules = tuple[frozenset[str], frozenset[str], tuple[str, ...]]
 class PagesDocument:
     """A zip file of XML files."""
 
-    def __init__(self, archive: Archive, pages: Mapping[str, Part], sources: Mapping[str, str]) -> None:
+    def __init__(
+        self, archive: Archive, pages: Mapping[str, Part], sources: Mapping[str, str], labels: Sequence[str]
+    ) -> None:
         """Takes what was read.
 
         Args:
             archive: The file.
             pages: The parts, by the names of their entries.
             sources: The codecs of those entries.
+            labels: Names of other entries that may say which language the pages are in.
         """
         self._archive = archive
         self._pages = dict(pages)
         self._codecs = dict(sources)
+        self._labels = [name for name in labels if name in archive.names]
 
     @property
     def parts(self) -> Sequence[Part]:
@@ -73,14 +78,15 @@ class PagesDocument:
     def changed(self, change: Callable[[str], str]) -> PagesDocument:
         """The same with other texts."""
         pages = {name: replace(part, text=change(part.text)) for name, part in self._pages.items()}
-        return PagesDocument(self._archive, pages, self._codecs)
+        return PagesDocument(self._archive, pages, self._codecs, self._labels)
 
-    def render(self, translations: Sequence[str]) -> bytes:
+    def render(self, translations: Sequence[str], languages: Languages | None = None) -> bytes:
         """The file with its pages translated."""
-        contents = {
-            name: encode_text(translation, self._codecs[name])
-            for name, translation in zip(self._pages, translations, strict=True)
-        }
+        texts = dict(zip(self._pages, translations, strict=True))
+        contents = {name: encode_text(_declared(text, languages), self._codecs[name]) for name, text in texts.items()}
+        for name in self._labels:
+            # What is changed is ASCII in any encoding of theirs, and all other bytes come back as they are.
+            contents[name] = _declared(self._archive.read(name).decode("latin-1"), languages).encode("latin-1")
         return self._archive.replaced(contents)
 
 
@@ -94,7 +100,7 @@ def open_odt(data: bytes, *, max_expanded_bytes: int) -> PagesDocument:
     names = [name for name in ("content.xml", "styles.xml") if name in archive.names]
     if "content.xml" not in names:
         raise InvalidDocument("the file has no content.xml in it")
-    document = _pages(archive, dict.fromkeys(names, (_ODT_UNTRANSLATED, _ODT_SPLITTING, ())))
+    document = _pages(archive, dict.fromkeys(names, (_ODT_UNTRANSLATED, _ODT_SPLITTING, ())), ["meta.xml"])
     return document.changed(lambda text: _ODT_SPACES.sub(_spaces, text))
 
 
@@ -124,7 +130,7 @@ def open_epub(data: bytes, *, max_expanded_bytes: int) -> PagesDocument:
                 rules[name] = (_NCX_UNTRANSLATED, _NCX_SPLITTING, ())
     if not rules:
         raise InvalidDocument("the book has no pages in it")
-    return _pages(archive, rules)
+    return _pages(archive, rules, packages)
 
 
 def _spaces(match: re.Match[str]) -> str:
@@ -135,7 +141,30 @@ def _spaces(match: re.Match[str]) -> str:
 _ENCODING = re.compile(r"""<\?xml[^>]*?encoding\s*=\s*["']([\w.-]+)["']""")
 
 
-def _pages(archive: Archive, rules: Mapping[str, _Rules]) -> PagesDocument:
+_LANGUAGE_ELEMENT = re.compile(r"(<(?:[\w.-]+:)?language(?:\s[^<>]*)?>\s*)([A-Za-z0-9-]+)")
+_ODT_PROPERTIES = re.compile(r"<style:text-properties\s[^<>]*>")
+_ODT_LANGUAGE = re.compile(r"""(\sfo:language\s*=\s*["'])([A-Za-z]+)""")
+_ODT_COUNTRY = re.compile(r"""(\sfo:country\s*=\s*["'])([A-Za-z0-9]+)""")
+
+
+def _declared(text: str, languages: Languages | None) -> str:
+    """XML that says its language in another way than `xml:lang`: in `dc:language`, or in OpenDocument's styles."""
+    if languages is None:
+        return text
+
+    def of_style(style: re.Match[str]) -> str:
+        named = _ODT_LANGUAGE.search(style[0])
+        if named is None or languages.declared(named[2]) == named[2]:
+            return style[0]
+        language, _, country = languages.target.partition("-")
+        changed = _ODT_LANGUAGE.sub(lambda match: match[1] + language, style[0])
+        return _ODT_COUNTRY.sub(lambda match: match[1] + (country or "none"), changed)
+
+    text = _LANGUAGE_ELEMENT.sub(lambda match: match[1] + languages.declared(match[2]), text)
+    return _ODT_PROPERTIES.sub(of_style, text)
+
+
+def _pages(archive: Archive, rules: Mapping[str, _Rules], labels: Sequence[str]) -> PagesDocument:
     pages, codecs = {}, {}
     for name, (untranslated, splitting, attributes) in rules.items():
         data = archive.read(name)
@@ -146,4 +175,4 @@ def _pages(archive: Archive, rules: Mapping[str, _Rules]) -> PagesDocument:
             raise InvalidDocument(f"{name} is in {named[1]}; such files must be UTF-8")
         pages[name] = Part(text, "xml", untranslated, splitting, attributes)
         codecs[name] = codec
-    return PagesDocument(archive, pages, codecs)
+    return PagesDocument(archive, pages, codecs, labels)

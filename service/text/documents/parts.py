@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from service.text.languages import Languages
+
 PartFormat = Literal["text", "html", "xml"]
 
 
@@ -69,11 +71,12 @@ class TranslatableDocument(Protocol):
     def parts(self) -> Sequence[Part]:
         """Its texts, in order."""
 
-    def render(self, translations: Sequence[str]) -> bytes:
+    def render(self, translations: Sequence[str], languages: Languages | None = None) -> bytes:
         """The file with other texts in the places of its own; everything else is as it was.
 
         Args:
             translations: One for each part.
+            languages: What the file says of its language outside its parts is changed likewise; None leaves it.
         """
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from service.text.documents.parts import InvalidDocument, Part, decode_text, encode_text
+from service.text.languages import Languages
 
 _PART_CHARACTERS = 4_000
 """About how much plain text makes a part: parts are translated a few at a time, and no sentence goes over a line."""
@@ -39,7 +40,7 @@ class PlainDocument:
         """Its lines, some thousand characters together."""
         return self._parts
 
-    def render(self, translations: Sequence[str]) -> bytes:
+    def render(self, translations: Sequence[str], languages: Languages | None = None) -> bytes:  # noqa: ARG002 - says none
         """The file with its lines translated."""
         return encode_text("".join(translations), self._codec)
 
@@ -72,7 +73,7 @@ class HtmlDocument:
         """The page."""
         return [Part(self._text, "html")]
 
-    def render(self, translations: Sequence[str]) -> bytes:
+    def render(self, translations: Sequence[str], languages: Languages | None = None) -> bytes:  # noqa: ARG002 - says none
         """The page, translated; characters that its encoding has not are written as references."""
         (page,) = translations
         return page.encode(self._codec, errors="xmlcharrefreplace")

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from service.text.documents.parts import InvalidDocument, Part, decode_text, encode_text
+from service.text.languages import Languages
 
 _TIMING = re.compile(
     r"^[^\S\r\n]*\d{1,3}:\d{1,2}:\d{1,2}[,.:]\d{1,3}[^\S\r\n]*-->[^\S\r\n]*\d{1,3}:\d{1,2}:\d{1,2}[,.:]\d{1,3}[^\r\n]*(?:\r\n|\r|\n|\Z)",
@@ -65,7 +66,7 @@ class SubtitleDocument:
         """What is said, cue by cue."""
         return [text.part for text in self._texts]
 
-    def render(self, translations: Sequence[str]) -> bytes:
+    def render(self, translations: Sequence[str], languages: Languages | None = None) -> bytes:  # noqa: ARG002 - says none
         """The file with what is said translated."""
         done, result = 0, []
         for text, translation in zip(self._texts, translations, strict=True):

@@ -133,3 +133,49 @@ def test_a_document_has_the_limits_of_a_text(make_client):
     client = make_client(max_texts=2, max_text_bytes=20)
     problem(post(client, text=["a"] * 3, format="html"), 413, "too-many-texts")
     problem(post(client, text="<p>" * 7, format="html"), 413, "text-too-large")
+
+
+@pytest.mark.parametrize(
+    ("document", "changed"),
+    [
+        ('<html lang="en"><p>One.</p></html>', '<html lang="fr"><p>ONE.</p></html>'),
+        ("<html lang='en-GB' dir=ltr><p>One.</p></html>", "<html lang='fr' dir=ltr><p>ONE.</p></html>"),
+        ("<HTML LANG=en_US><p>One.</p></HTML>", "<HTML LANG=fr><p>ONE.</p></HTML>"),
+        ('<p title="A dog" lang="en">One.</p>', '<p title="A DOG" lang="fr">ONE.</p>'),
+        ('<p lang="en" title="A dog" lang="en">One.</p>', '<p lang="fr" title="A DOG" lang="en">ONE.</p>'),
+        ('<p>One <i lang="en">two</i> three.</p>', '<p>ONE <i lang="fr">TWO</i> THREE.</p>'),
+        (
+            '<html xml:lang="en" lang="en"><meta http-equiv="Content-Language" content="en-us"></html>',
+            '<html xml:lang="fr" lang="fr"><meta http-equiv="Content-Language" content="fr"></html>',
+        ),
+        # What is in another language, comes back as it is, or is about something else.
+        ('<html lang="de"><p>One.</p></html>', '<html lang="de"><p>ONE.</p></html>'),
+        ('<html lang="eng"><p>One.</p></html>', '<html lang="eng"><p>ONE.</p></html>'),
+        ('<html lang=""><p>One.</p></html>', '<html lang=""><p>ONE.</p></html>'),
+        ("<html lang><p>One.</p></html>", "<html lang><p>ONE.</p></html>"),
+        ('<p>One <i lang="la">two</i>.</p>', '<p>ONE <i lang="la">TWO</i>.</p>'),
+        ('<p lang="en" translate="no">One.</p>', '<p lang="en" translate="no">One.</p>'),
+        ('<p>One <code lang="en">two</code>.</p>', '<p>ONE <code lang="en">two</code>.</p>'),
+        ('<pre lang="en">One.</pre>', '<pre lang="en">One.</pre>'),
+        ('<p><a hreflang="en" data-lang="en" href="?lang=en">One</a>.</p>', None),
+        ('<p>The attribute is lang="en".</p>', '<p>THE ATTRIBUTE IS LANG="EN".</p>'),
+    ],
+)
+def test_what_was_in_the_source_language_says_that_it_is_in_the_target(client, document, changed):
+    assert translated(client, document) == (changed or document.replace("One", "ONE"))
+
+
+@pytest.mark.parametrize(
+    ("document", "changed"),
+    [
+        ('<d xml:lang="en"><p lang="en">One.</p></d>', '<d xml:lang="fr"><p lang="en">ONE.</p></d>'),
+        ('<d xml:lang="de"><p xml:lang="en-GB">One.</p></d>', '<d xml:lang="de"><p xml:lang="fr">ONE.</p></d>'),
+        ('<d><p translate="no" xml:lang="en">One.</p></d>', '<d><p translate="no" xml:lang="en">One.</p></d>'),
+        (
+            '<html xmlns="http://www.w3.org/1999/xhtml" xml:lang="en"><p lang="en">One.</p></html>',
+            '<html xmlns="http://www.w3.org/1999/xhtml" xml:lang="fr"><p lang="fr">ONE.</p></html>',
+        ),
+    ],
+)
+def test_so_does_xml(client, document, changed):
+    assert translated(client, document, "xml") == changed

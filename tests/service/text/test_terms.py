@@ -1,3 +1,6 @@
+import unicodedata
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,6 +40,40 @@ def test_signs_and_scripts_without_spaces_have_no_bounds():
     assert replaced("C++ and C", {"C++": "C plus plus"}) == "C plus plus and C"
     assert replaced("我爱蜘蛛网", {"蜘蛛": "araignée"}) == "我爱araignée网"
     assert replaced("100% (sure)", {"(sure)": "[sûr]"}) == "100% [sûr]"
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+@pytest.mark.parametrize("written", ["NFC", "NFD"])
+@pytest.mark.parametrize("term", ["naïve", "Ångström", "한국어", "ề", "c++ façade"])
+def test_accents_are_the_same_however_they_are_written(term, form, written):
+    text = unicodedata.normalize(written, f"So {term}, ({term})")
+    assert replaced(text, {unicodedata.normalize(form, term): "x"}) == "So x, (x)"
+
+
+def test_so_are_apostrophes_and_hyphens():
+    assert replaced("I don’t e‑mail", {"don't": "ne", "e-mail": "courriel"}) == "I ne courriel"
+
+
+@pytest.mark.parametrize(
+    "term", ["C++", "c++", "C#", ".NET", "R&D", "Yahoo!", "(sure)", "$US", "naïve", "l'été", "@home"]
+)
+def test_terms_with_signs_at_their_edges_are_found_as_whole_words(term):
+    for before, after in (("", ""), ("a ", " b"), ("(", ")"), ("“", "”,"), ("", "."), ("", "'s")):
+        assert replaced(before + term + after, {term: "%"}) == f"{before}%{after}"
+    inside = [f"x{term}"] if not term[0].isalnum() else []
+    inside += [f"{term}x", f"{term}17"] if not term[-1].isalnum() else []
+    inside += [f"{term}{term[-1]}"] if term[-1] in "+#" else []
+    for text in inside:
+        assert replaced(text, {term: "%"}) == text
+
+
+def test_what_would_be_kept_is_a_term_if_the_term_is_all_of_it():
+    text = "Ask a@b.org, see b.org"
+    name = (text.index("a@"), text.index(","))
+    for term, found in (("a@b.org", "Ask nous, see b.org"), ("ask a@b.org", "Nous, see b.org"), ("b.org", None)):
+        assert Terms({term: "nous"}).replace(text, (), [name]).text == (found or "Ask a@b.org, see nous")
+        if found:
+            assert Terms({term: "nous"}).replace(text, [name]).text == text
 
 
 def test_what_is_taken_is_left_alone():

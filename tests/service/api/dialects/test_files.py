@@ -72,6 +72,16 @@ def test_a_word_file_is_translated(client):
     assert docx.Document(io.BytesIO(answer.content)).paragraphs[0].text == "HELLO THERE."
 
 
+def test_a_file_says_which_language_it_is_in_now(client):
+    page = b'<html lang="en-US"><body><p>Hello there.</p><p lang="la">Salve.</p></body></html>'
+    answer = fetched(client, send(client, "a.html", page))
+    assert answer.content == page.replace(b"en-US", b"fr").replace(b"Hello there", b"HELLO THERE").replace(
+        b"Salve", b"SALVE"
+    )
+    written = docx.Document(io.BytesIO(fetched(client, send(client, "a.docx", word_file())).content)).styles.element.xml
+    assert '<w:lang w:val="fr"' in written and '<w:lang w:val="en' not in written
+
+
 def test_the_language_of_a_file_may_be_found_out(client):
     english = b"Where is the train station, and when does the next train leave?\n"
     assert fetched(client, send(client, content=english, source="auto")).content == english.upper()

@@ -78,6 +78,9 @@ def test_csv_may_be_quoted_and_name_the_languages(client):
         ({"entries": "a\tb\nweb\t"}, "Invalid glossary entries provided: line 2: the target term is empty"),
         ({"entries": "\tb"}, "Invalid glossary entries provided: line 1: the source term is empty"),
         ({"entries": "a\tb\na\tc"}, 'Invalid glossary entries provided: line 2: "a" is there twice'),
+        ({"entries": "caf\u00e9\tb\ncafe\u0301\tc"}, "Invalid glossary entries provided: line 2: "),
+        ({"entries": "we\u200bb\tc"}, "Invalid glossary entries provided: line 1: the source term has an invisible"),
+        ({"entries": "a\tb\n\u0301e\tc"}, "Invalid glossary entries provided: line 2: the source term begins with an"),
         ({"entries": "a\tb\x07"}, "Invalid glossary entries provided: line 1: the target term has a control"),
         ({"entries": "a" * 1025 + "\tb"}, "Invalid glossary entries provided: line 1: the source term has 1025"),
         ({"entries": '"a', "entries_format": "csv"}, "Invalid glossary entries provided: no CSV"),
@@ -105,6 +108,17 @@ def test_terms_are_forced_and_the_rest_is_translated(client):
     assert text == "THE toile IS MADE OF soie d'araignée. WEBS AND web.org STAY."
     assert translate(client, "Web", glossary_id=glossary) == "Toile"
     assert translate(client, "The web.") == "THE WEB."
+
+
+@pytest.mark.parametrize(
+    "term", ["naïve", "nai\u0308ve", "C++", "c++", "C#", ".NET", "node.js", "x@y.org", "R&D", "42 km"]
+)
+def test_any_term_is_found(client, term):
+    glossary = make(client, f"\ufeff{term}\tZut").json()["glossary_id"]
+    for text in (f"We like {term} here.", f"We like ({term}), too."):
+        assert translate(client, text, glossary_id=glossary) == text.upper().replace(term.upper(), "Zut")
+    page = translate(client, f"<p>We like <b>{term}</b> here.</p>", glossary_id=glossary, tag_handling="html")
+    assert page == "<p>WE LIKE <b>Zut</b> HERE.</p>"
 
 
 def test_terms_are_forced_in_documents_too(client):

@@ -10,6 +10,7 @@ from docx.shared import RGBColor
 from pptx.util import Inches
 
 from service.text.documents.formats import open_document
+from service.text.languages import Languages
 from tests.service.text.documents.translators import shout, translated
 
 
@@ -239,3 +240,36 @@ def test_hyphens_that_are_elements_stay_within_their_words():
     assert [(part.text, part.format) for part in taken.parts] == [("A non\u2011stop soft\u00adware.", "text")]
     (result,) = reopened("a.docx", translated(taken)).paragraphs
     assert result.text == "A NON\u2011STOP SOFT\u00adWARE."
+
+
+def test_word_files_say_which_language_they_are_in_now():
+    document, paragraph = paragraph_with(("The red car. ", ""), ("Das Auto.", ""))
+    for run, code in zip(paragraph.runs, ("en-GB", "de-DE"), strict=True):
+        language = OxmlElement("w:lang")
+        language.set(qn("w:val"), code)
+        language.set(qn("w:eastAsia"), "en-US")
+        run._r.get_or_add_rPr().append(language)
+    document.core_properties.language = "en-US"
+    found = opened("a.docx", document)
+    result = reopened("a.docx", found.render([part.text for part in found.parts], Languages("en", "fr")))
+    codes = [node.get(qn("w:val")) for node in result.paragraphs[0]._p.iter(qn("w:lang"))]
+    assert set(codes) <= {"fr", "de-DE"} and "fr" in codes
+    assert {node.get(qn("w:val")) for node in result.styles.element.iter(qn("w:lang"))} == {"fr"}
+    assert result.core_properties.language == "fr"
+
+
+def test_slides_say_which_language_they_are_in_now():
+    slides = pptx.Presentation()
+    box = slides.slides.add_slide(slides.slide_layouts[6]).shapes.add_textbox(
+        Inches(1), Inches(1), Inches(5), Inches(1)
+    )
+    for text, code in (("The red car.", "en-US"), ("Das Auto.", "de-DE")):
+        run = box.text_frame.add_paragraph().add_run()
+        run.text = text
+        run._r.get_or_add_rPr().set("lang", code)
+    found = opened("a.pptx", slides)
+    result = reopened("a.pptx", found.render([part.text for part in found.parts], Languages("en", "fr")))
+    paragraphs = result.slides[0].shapes[0].text_frame.paragraphs
+    assert [run._r.rPr.get("lang") for paragraph in paragraphs for run in paragraph.runs] == ["fr", "de-DE"]
+    default = result.part.blob.decode()
+    assert 'lang="en-US"' not in default and 'lang="fr"' in default

@@ -6,6 +6,7 @@ from lxml import etree
 
 from service.text.documents.formats import open_document
 from service.text.documents.parts import InvalidDocument
+from service.text.languages import Languages
 from tests.service.text.documents.translators import translated
 
 ODT_CONTENT = """<?xml version="1.0" encoding="UTF-8"?>
@@ -140,3 +141,43 @@ def test_words_that_only_spaces_as_elements_part_stay_two(written, expected):
     content = ODT_CONTENT.replace("</text:p>", f"</text:p><text:p>{written}</text:p>", 1)
     (part,) = opened("a.odt", zipped({"content.xml": content})).parts
     assert f"<text:p>{expected}</text:p>" in part.text
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "iso-8859-1"])
+def test_a_book_says_which_language_it_is_in_now(encoding):
+    metadata = """<metadata xmlns:dc="http://purl.org/dc/elements/1.1/"><dc:title xml:lang="en">Café</dc:title>
+<dc:language id="x">en-GB</dc:language><dc:language>
+ la</dc:language></metadata>"""
+    package = f"<?xml version='1.0' encoding='{encoding}'?>" + PACKAGE.replace("<manifest>", metadata + "<manifest>")
+    document = opened("a.epub", book(**{"OEBPS/book.opf": package.encode(encoding)}))
+    texts = [part.text for part in document.parts]
+    for languages, changed in (
+        (None, package),
+        (Languages("de", "fr"), package),
+        (Languages("en", "fr"), package.replace("en-GB", "fr")),
+    ):
+        with zipfile.ZipFile(io.BytesIO(document.render(texts, languages))) as archive:
+            assert archive.read("OEBPS/book.opf").decode(encoding) == changed
+            assert archive.read("OEBPS/style.css") == b"p {}"
+
+
+def test_an_opendocument_text_says_which_language_it_is_in_now():
+    style = (
+        '<style:style style:name="T1"><style:text-properties fo:language="{}" fo:country="{}" '
+        'fo:color="#000000"/></style:style>'
+    )
+    styles = "<office:automatic-styles>{}{}</office:automatic-styles>".format
+    namespaces = ' xmlns:style="urn:s" xmlns:fo="urn:fo" xmlns:text="urn:oasis:names:tc:opendocument:xmlns:text:1.0"'
+    content = ODT_CONTENT.replace(" xmlns:text", ' xmlns:style="urn:s" xmlns:fo="urn:fo" xmlns:text', 1)
+    before = content.replace(
+        "<office:body>", styles(style.format("en", "US"), style.format("de", "DE")) + "<office:body>"
+    )
+    meta = f"<office:meta{namespaces} xmlns:office='o' xmlns:dc='d'><dc:language>en-US</dc:language></office:meta>"
+    document = opened("a.odt", zipped({"mimetype": "x", "content.xml": before, "meta.xml": meta}))
+    for target, language, country in (("fr", "fr", "none"), ("pt-BR", "pt", "BR")):
+        result = document.render([part.text for part in document.parts], Languages("en", target))
+        with zipfile.ZipFile(io.BytesIO(result)) as archive:
+            assert archive.read("content.xml").decode() == before.replace(
+                'fo:language="en" fo:country="US"', f'fo:language="{language}" fo:country="{country}"'
+            )
+            assert archive.read("meta.xml").decode() == meta.replace("en-US", target)
