@@ -560,8 +560,13 @@ def _only_model(settings: Settings) -> Path:
 
 def _folder_of(model: Path) -> Path:
     """The folder that is meant: a name may be that of a model that comes with Gossamer."""
-    bundled = BUNDLED_MODELS / model
-    return bundled if not model.exists() and len(model.parts) == 1 and bundled.is_dir() else model
+    if model.exists():
+        return model
+    names = sorted(config.parent.name for config in BUNDLED_MODELS.glob("*/config.json"))
+    if model.name in names and len(model.parts) == 1:
+        return BUNDLED_MODELS / model
+    told = f"with Gossamer come: {', '.join(names)}" if names else "none comes with this Gossamer"
+    _fail(f"--model is {model}; allowed is a checkpoint folder, or the name of a model ({told})", EXIT_USAGE)
 
 
 def _settings_for(model: Path | None) -> Settings:

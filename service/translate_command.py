@@ -7,9 +7,11 @@ are translated whole. Both ways give the same translations.
 from __future__ import annotations
 
 import asyncio
+import codecs
 import contextlib
 import errno
 import os
+import stat
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -54,8 +56,8 @@ class Inputs:
     paths: Sequence[str] | None
     format: Format
 
-    def blocks(self, report: Callable[[int], None], tell: Callable[[str], None]) -> Iterator[str]:
-        """What is translated at once, one after the other.
+    def blocks(self, report: Callable[[int], None], tell: Callable[[str], None]) -> Iterator[tuple[str, str]]:
+        """What is translated at once, one after the other, each with what it is called where that is not plain.
 
         Args:
             report: Told how many bytes have been read since.
@@ -66,7 +68,7 @@ class Inputs:
         """
         if self.texts:
             for text in self.texts:
-                yield text + "\n"
+                yield "", text + "\n"
                 report(len(text.encode()) + 1)
             return
         for path in self.paths or ["-"]:
@@ -77,13 +79,31 @@ class Inputs:
             try:
                 with contextlib.nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb") as file:
                     if self.format == "text":
-                        yield from line_blocks(file, name, report, 1 if is_terminal else LINES_AT_ONCE)
+                        for block in line_blocks(file, name, report, 1 if is_terminal else LINES_AT_ONCE):
+                            yield "", block
                     else:
                         content = file.read()
-                        yield _decoded(content, name, 0)
+                        yield name, _decoded(content, name, 0)
                         report(len(content))
             except OSError as error:
                 raise InputError(f"{name} cannot be read ({error.strerror})") from error
+
+    def check(self) -> None:
+        """Looks whether all files can be read, before a model is loaded for them.
+
+        Raises:
+            InputError: One cannot.
+        """
+        for path in () if self.texts else self.paths or ():
+            if path == "-":
+                continue
+            try:
+                is_folder = stat.S_ISDIR(os.stat(path).st_mode)
+                fault = errno.EISDIR if is_folder else 0 if os.access(path, os.R_OK) else errno.EACCES
+            except OSError as error:
+                fault = error.errno or errno.ENOENT
+            if fault:
+                raise InputError(f"{path} cannot be read ({os.strerror(fault)})")
 
     @property
     def reads_standard_input(self) -> bool:
@@ -138,6 +158,7 @@ def translate_inputs(
         raise TranslationFailed("standard output is closed")
     if sys.stdin is None and inputs.reads_standard_input:
         raise InputError("standard input is closed")
+    inputs.check()
     opened = (
         _by_server(server, api_key, source, target, options, inputs.format)
         if server is not None
@@ -145,7 +166,7 @@ def translate_inputs(
     )
     name = "standard output" if output is None else str(output)
     with (
-        progress_bar(inputs.num_bytes(), _wants_bar(inputs, show_progress)) as report,
+        progress_bar(inputs.num_bytes(), _wants_bar(inputs, output, show_progress)) as report,
         opened as translate,
         contextlib.ExitStack() as stack,
     ):
@@ -163,8 +184,12 @@ def translate_inputs(
             except OSError as error:
                 raise TranslationFailed(f"{name} cannot be written ({error.strerror})") from error
 
-        for block in inputs.blocks(report, tell):
-            write(translate(block))
+        for called, block in inputs.blocks(report, tell):
+            try:
+                translation = translate(block)
+            except InputError as error:
+                raise InputError(f"{called}: {error}" if called else str(error)) from error
+            write(translation)
         if file is None:
             write("")
 
@@ -329,12 +354,14 @@ def _by_server(
         yield translate
 
 
-def _wants_bar(inputs: Inputs, wanted: bool | None) -> bool:
+def _wants_bar(inputs: Inputs, output: Path | None, wanted: bool | None) -> bool:
     if wanted is not None:
         return wanted
     total = inputs.num_bytes()
+    # On a terminal the translations themselves are seen to come, and a bar would stand between their lines.
+    is_shown = output is None and sys.stdout.isatty()
     types_lines = not inputs.texts and not inputs.paths and sys.stdin.isatty()
-    return sys.stderr.isatty() and not types_lines and (total is None or total >= _PROGRESS_FROM_BYTES)
+    return sys.stderr.isatty() and not is_shown and not types_lines and (total is None or total >= _PROGRESS_FROM_BYTES)
 
 
 @contextlib.contextmanager
@@ -371,8 +398,14 @@ def line_blocks(
 
 
 def _decoded(content: bytes, name: str, num_read: int) -> str:
+    if not num_read and content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise InputError(f"{name} is UTF-16, not UTF-8; save it as UTF-8")
     try:
-        return content.decode()
+        text = content.decode()
+        place, fault = content.find(b"\0"), "not text, there is a zero byte in it"
     except UnicodeDecodeError as error:
-        line = num_read + 1 + content[: error.start].count(b"\n")
-        raise InputError(f"{name}, line {line}: not UTF-8 ({error.reason})") from error
+        place, fault = error.start, f"not UTF-8 ({error.reason})"
+    if place >= 0:
+        line = num_read + 1 + content[:place].count(b"\n")
+        raise InputError(f"{name}, line {line}: {fault}")
+    return text

@@ -7,6 +7,8 @@ Errors are problem details (RFC 9457) with the media type `application/problem+j
      "errors": [{"field": "decoding.beam_size", "given": 99, "allowed": "an integer from 1 to 16"}]}
 
 ApiError
+├── MalformedRequest       what came is no HTTP
+├── HeadersTooLarge
 ├── InvalidJson            the body is no JSON
 ├── UnsupportedMediaType   the body is not said to be JSON
 ├── InvalidField           a field's value is not allowed
@@ -61,6 +63,14 @@ _MAX_FAULTS = 10
 
 class ApiError(Exception):
     """Something is wrong with the request, or with the moment; the message is for the client."""
+
+
+class MalformedRequest(ApiError):
+    """What came is no request in HTTP/1.1, or is one in a way that the server does not know."""
+
+
+class HeadersTooLarge(ApiError):
+    """The request's line and headers have more bytes than the server reads."""
 
 
 class InvalidJson(ApiError):
@@ -206,6 +216,8 @@ _INVALID = Kind(422, "invalid-request", "The request is not valid")
 _UNAVAILABLE = Kind(503, "not-ready", "The server takes no requests now")
 
 STATUS_TABLE: Mapping[type[Exception], Kind] = {
+    MalformedRequest: Kind(400, "malformed-request", "The request is not valid HTTP"),
+    HeadersTooLarge: Kind(431, "headers-too-large", "The headers are too large"),
     InvalidJson: Kind(400, "invalid-json", "The body is not valid JSON"),
     UnsupportedMediaType: Kind(415, "unsupported-media-type", "The body must be JSON"),
     RequestValidationError: _INVALID,
@@ -314,8 +326,8 @@ def problem_response(error: Exception, schema: type[BaseModel] | None = None) ->
     if problem["status"] in (429, 503) and not isinstance(error, engine_errors.EngineDead):
         seconds = getattr(error, "retry_after_seconds", _RETRY_AFTER_SECONDS)
         headers["Retry-After"] = str(max(1, math.ceil(seconds)))
-    if isinstance(error, BodyTooLarge | BodyTooSlow):
-        headers["Connection"] = "close"  # the rest of the body is not read
+    if isinstance(error, BodyTooLarge | BodyTooSlow | MalformedRequest | HeadersTooLarge):
+        headers["Connection"] = "close"  # the rest is not read
     return Response(orjson.dumps(problem), problem["status"], headers, MEDIA_TYPE)
 
 

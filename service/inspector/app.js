@@ -166,9 +166,7 @@ async function loadMaps(body, accept) {
       return;
     }
     setLoading(null);
-    find("output").textContent = "";
-    segment = null;
-    clear();
+    dropResult();
     problem(error);
     if (error.status === 413 || error.status === 429) {
       translateOnly();
@@ -177,6 +175,13 @@ async function loadMaps(body, accept) {
       throw error;
     }
   }
+}
+
+/** What a refused request leaves: nothing of the text before it. */
+function dropResult() {
+  segment = other = plain = null;
+  find("output").textContent = find("facts").textContent = "";
+  clear();
 }
 
 function receive({ answer, tensors }, elapsed) {
@@ -236,7 +241,11 @@ async function translateOnly() {
     const answer = await ask("plain", "/v1/translate", named({ text: state.text, decoding: { beam_size: state.beam } }));
     find("output").textContent = answer.translations[0].text;
   } catch (error) {
-    if (find("problem").hidden && error.name !== "AbortError") {
+    if (error.name === "AbortError") {
+      return;
+    }
+    dropResult();
+    if (find("problem").hidden) {
       problem(error);
     }
   }
@@ -354,9 +363,7 @@ function showKey() {
 function forgetKey() {
   setKey("");
   giveUpLoads();
-  segment = other = plain = null;
-  find("output").textContent = find("facts").textContent = "";
-  clear();
+  dropResult();
   find("workbench").hidden = true;
   models = [];
   chosen = loaded = model = null;
@@ -397,6 +404,7 @@ async function changeModel() {
     load();
   } catch (error) {
     if (error.name !== "AbortError") {
+      dropResult();
       problem(error);
     }
   }
@@ -427,6 +435,7 @@ async function useModelOfText() {
   } catch (error) {
     if (loading === mine && error.name !== "AbortError") {
       setLoading(null);
+      dropResult();
       problem(error);
     }
     return false;

@@ -1,4 +1,5 @@
 import importlib
+import io
 import json
 import os
 import re
@@ -13,7 +14,7 @@ from typer.testing import CliRunner
 from model.decoding import DecodingOptions
 from service.cli import app
 from service.settings import BUNDLED_MODELS
-from service.translate_command import Inputs
+from service.translate_command import Inputs, _wants_bar
 from tests.service.test_server import Server
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -144,11 +145,32 @@ def test_progress_is_shown_on_standard_error_only(run, tmp_path):
     assert "1.2/1.2 kB" in shown.stderr
 
 
+@pytest.mark.parametrize(
+    ("stdout", "stderr", "output", "size", "shown"),
+    [
+        (False, True, None, 30_000, True),
+        (True, True, "out", 30_000, True),
+        (True, True, None, 30_000, False),  # it would stand between the translations
+        (False, False, None, 30_000, False),
+        (False, True, None, 300, False),
+    ],
+)
+def test_a_bar_is_shown_where_a_person_sees_it(monkeypatch, tmp_path, stdout, stderr, output, size, shown):
+    (tmp_path / "text").write_bytes(b"a" * size)
+    for name, is_terminal in (("stdout", stdout), ("stderr", stderr)):
+        stream = io.StringIO()
+        stream.isatty = lambda is_terminal=is_terminal: is_terminal
+        monkeypatch.setattr(sys, name, stream)
+    inputs = Inputs(None, [str(tmp_path / "text")], "text")
+    assert _wants_bar(inputs, output and tmp_path / output, None) == shown
+    assert _wants_bar(inputs, None, not shown) != shown
+
+
 def test_blocks_are_of_whole_lines_and_bounded(tmp_path):
     lines = [b"x" * 20_000 + b"\n", b"y\n", b"z" * 40_000 + b"\n", *([b"a\n"] * 300), b"end"]
     (tmp_path / "text").write_bytes(b"".join(lines))
     reported = []
-    blocks = list(Inputs(None, [str(tmp_path / "text")], "text").blocks(reported.append, print))
+    blocks = [block for _, block in Inputs(None, [str(tmp_path / "text")], "text").blocks(reported.append, print)]
     assert "".join(blocks) == b"".join(lines).decode()
     assert all(block.endswith("\n") for block in blocks[:-1])
     assert [len(block) for block in blocks[:2]] == [20_003, 40_001]
@@ -173,7 +195,14 @@ def test_a_sentence_that_is_too_long_is_translated_in_parts(run):
     [
         (["-b", "99", "Hello."], "--beam-size is 99; allowed is an integer from 1 to 16"),
         (["-b", "many", "Hello."], "--beam-size"),
-        (["-m", "no/such/folder", "Hello."], "no/such/folder"),
+        (["-m", "no/such/folder", "Hello."], "--model is no/such/folder; allowed is a checkpoint folder, or the name"),
+        (
+            ["-m", "nope", "Hello."],
+            "--model is nope; allowed is a checkpoint folder, or the name of a model (with Goss",
+        ),
+        (["-m", "nope", "Hello."], "en-fr"),
+        (["-f", "."], ". cannot be read (Is a directory)"),
+        (["-f", "README.md/x"], "README.md/x cannot be read (Not a directory)"),
         (["-f", "no-such-file"], "no-such-file cannot be read (No such file or directory)"),
         (["-f", "a", "Hello."], "texts or files, not both"),
         (["Hello.", "-"], "texts, or - for standard input, not both"),
@@ -195,6 +224,45 @@ def test_input_that_is_no_utf_8_names_its_line(run):
     result = run("translate", "-m", TINY, stdin=b"Hello.\n" * 200 + b"\xff\n")
     assert result.exit_code == 2
     assert "standard input, line 201: not UTF-8" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"\x89PNG\r\n\x1a\n\0\0", "line 1: not UTF-8 (invalid start byte)"),
+        (b"Hello.\n" * 130 + b"ELF\0", "line 131: not text, there is a zero byte in it"),
+        ("Hello.".encode("utf-16"), " is UTF-16, not UTF-8; save it as UTF-8"),
+    ],
+)
+def test_files_that_are_no_text_are_told_in_a_line(run, tmp_path, content, message):
+    (tmp_path / "a.bin").write_bytes(content)
+    result = run("translate", "-m", TINY, "-f", str(tmp_path / "a.bin"))
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert str(tmp_path / "a.bin") in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_files_that_cannot_be_read_are_told_before_any_work(run, tmp_path, monkeypatch):
+    (tmp_path / "a.txt").write_text("Hello.\n")
+    monkeypatch.setattr("service.translate_command.load_settings", None)  # no work
+    monkeypatch.setattr("service.translate_command._by_engine", None)
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: "a.txt" not in str(path) and access(path, mode))
+    for name, fault in (("a.txt", "Permission denied"), ("b.txt", "No such file or directory")):
+        result = run("translate", "-m", TINY, "-f", "-", "-f", str(tmp_path / name))
+        assert (result.exit_code, result.stderr) == (2, f"gossamer: {tmp_path / name} cannot be read ({fault})\n")
+
+
+@pytest.mark.parametrize("remote", [False, True])
+def test_xml_that_is_not_well_formed_names_its_file_and_line(run, tmp_path, server, remote):
+    (tmp_path / "a.xml").write_text("<r>\n<p>Hello.</p>\n<p>\n</r>\n")
+    (tmp_path / "b.xml").write_text("<r/>")
+    where = ["--server", server.address, "--target", "fr"] if remote else ["-m", TINY]
+    result = run("translate", *where, "--xml", "-f", str(tmp_path / "b.xml"), "-f", str(tmp_path / "a.xml"))
+    assert result.exit_code == 2
+    assert f"{tmp_path / 'a.xml'}: " in result.stderr
+    assert "in line 4, column 3" in result.stderr
 
 
 def test_what_a_server_refuses_is_2_and_a_server_that_is_not_there_is_1(run, server):

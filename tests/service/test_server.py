@@ -169,6 +169,51 @@ def test_bad_input_is_refused_and_the_server_goes_on(server):
     assert server.get("/healthz")[0] == 200
 
 
+@pytest.mark.parametrize(
+    ("raw", "status", "kind", "detail"),
+    [
+        (b"\x00\xff\r\n\r\n", 400, "malformed-request", "illegal request line"),
+        (b"GET\r\n\r\n", 400, "malformed-request", "illegal request line"),
+        (b"GET / HTTP/1.1\r\n\r\n", 400, "malformed-request", "Missing mandatory Host"),
+        (b"GET / HTTP/1.1\r\nHost: a\r\nbad header\r\n\r\n", 400, "malformed-request", "illegal header line"),
+        (b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: -5\r\n\r\n", 400, "malformed-request", "bad Content-Length"),
+        (b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\n\r\n", 400, "malformed-request", "Only Transfer"),
+        (
+            b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"a" * 300_000,
+            431,
+            "headers-too-large",
+            "longer than the server reads",
+        ),
+        (
+            b"POST /v1/translate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+            b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
+            400,
+            "malformed-request",
+            "illegal chunk header",
+        ),
+    ],
+)
+def test_what_is_no_http_is_answered_with_a_problem_and_the_connection_closed(server, raw, status, kind, detail):
+    host, port = server.address.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=_PATIENCE_SECONDS) as connection:
+        connection.sendall(raw)
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        connection.shutdown(socket.SHUT_WR)
+        answer = b""
+        while received := connection.recv(65_536):  # to the end: the server closes it
+            answer += received
+    head, _, body = answer.partition(b"\r\n\r\n")
+    first, *headers = head.decode().lower().split("\r\n")
+    assert first.startswith(f"http/1.1 {status} ")
+    assert {"content-type: application/problem+json", "connection: close", f"content-length: {len(body)}"} <= {*headers}
+    assert any(header.startswith("date: ") for header in headers)
+    problem = json.loads(body)
+    assert problem["type"] == f"urn:gossamer:problem:{kind}"
+    assert (problem["status"], len(problem["request_id"])) == (status, 32)
+    assert detail in problem["detail"]
+    assert "bytearray" not in problem["detail"]
+
+
 def test_a_request_whose_body_has_two_ends_is_refused_and_nothing_behind_it_is_read(server):
     host, port = server.address.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=_PATIENCE_SECONDS) as connection:

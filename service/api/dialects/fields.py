@@ -252,9 +252,15 @@ async def _read_multipart(request: Request) -> Fields:
 
 def _grouped(pairs: list[tuple[str, str]]) -> dict[str, object]:
     grouped: dict[str, list[str]] = {}
-    for name, value in pairs:
+    lists: set[str] = set()
+    for given, value in pairs:
+        name = given.removesuffix("[]")  # how some write a list, also of one
         grouped.setdefault(name, []).append(value)
-    return {name: values[0] if len(values) == 1 else tuple(values) for name, values in grouped.items()}
+        if name != given:
+            lists.add(name)
+    return {
+        name: values[0] if len(values) == 1 and name not in lists else tuple(values) for name, values in grouped.items()
+    }
 
 
 def _media_type(request: Request) -> tuple[str, str]:

@@ -549,6 +549,24 @@ def test_a_request_that_is_too_large_is_a_sentence_with_a_button_for_what_fits(v
     one.errors = [text for text in one.errors if "413" not in text]  # the browser's own line about the status
 
 
+def test_a_refused_text_leaves_nothing_of_the_one_before(visit):
+    one = visit()
+    page = one.open()
+    assert page.text_content("#facts") and page.text_content("#output")
+    refusal = {
+        "status": 413,
+        "content_type": "application/problem+json",
+        "body": '{"status": 413, "detail": "too much"}',
+    }
+    for path in ("attention", "translate"):
+        page.route(f"**/v1/{path}", lambda route: route.fulfill(**refusal))
+    page.fill("#text", "Another sentence.")
+    page.click("#send")
+    page.wait_for_selector("#problem:visible:has-text('too much')")
+    assert [page.text_content(place) for place in ("#facts", "#output")] == ["", ""]
+    one.errors = [text for text in one.errors if "413" not in text]  # the browser's own lines about the status
+
+
 def test_a_station_opened_while_a_text_is_on_its_way_waits_for_it(visit):
     one = visit()
     page = one.open(s=12)
