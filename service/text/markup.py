@@ -674,7 +674,7 @@ def _add_attributes(markup: Markup, index: int) -> None:
 def _add_languages(markup: Markup, index: int) -> None:
     """The languages that a translated tag declares: its own, or a page's in `<meta http-equiv="Content-Language">`."""
     token = markup._tokens[index]
-    wanted = _LANGUAGE_ATTRIBUTES
+    wanted: tuple[str, ...] = _LANGUAGE_ATTRIBUTES
     if markup._rules.is_xml:
         # Other vocabularies than XHTML may call anything `lang`, and take it from a list.
         root = next(each for each in markup._tokens if each.kind in (Kind.OPEN, Kind.VOID))
