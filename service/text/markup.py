@@ -406,6 +406,7 @@ def _read(document: str, tokens: list[Token], rules: Rules) -> Markup:
         partners = _partners(tokens)
     inline = _inline_in_xml(tokens) if rules.is_xml and rules.finds_structure else None
     apart = set() if rules.is_xml else _apart_in_html(tokens, partners)
+    is_xhtml = next((token.name for token in tokens if token.kind in (Kind.OPEN, Kind.VOID)), "") == "html"
     markup = Markup(document, [], tokens, partners, _rules=rules)
     translated = [True]
     run: list[int] = []
@@ -454,7 +455,7 @@ def _read(document: str, tokens: list[Token], rules: Rules) -> Markup:
                 continue
             if is_translated:
                 _add_attributes(markup, index)
-                _add_languages(markup, index)
+                _add_languages(markup, index, is_xhtml)
             if token.kind is Kind.OPEN:
                 translated.append(is_translated)
             if not splits:
@@ -671,14 +672,13 @@ def _add_attributes(markup: Markup, index: int) -> None:
             markup.units.append(unit)
 
 
-def _add_languages(markup: Markup, index: int) -> None:
+def _add_languages(markup: Markup, index: int, is_xhtml: bool) -> None:
     """The languages that a translated tag declares: its own, or a page's in `<meta http-equiv="Content-Language">`."""
     token = markup._tokens[index]
     wanted: tuple[str, ...] = _LANGUAGE_ATTRIBUTES
     if markup._rules.is_xml:
-        # Other vocabularies than XHTML may call anything `lang`, and take it from a list.
-        root = next(each for each in markup._tokens if each.kind in (Kind.OPEN, Kind.VOID))
-        wanted = _LANGUAGE_ATTRIBUTES if root.name == "html" else ("xml:lang",)
+        # Other vocabularies may call anything `lang`, and take it from a list.
+        wanted = _LANGUAGE_ATTRIBUTES if is_xhtml else ("xml:lang",)
     elif token.name == "meta" and token.attributes.get("http-equiv", "").strip().lower() == "content-language":
         wanted = ("content",)
     if not any(name in token.attributes for name in wanted):
