@@ -1,9 +1,9 @@
 """The image, built and run as a stranger would: read-only, as some user, without rights, without a network of its own.
 
 Needs root, Debian's buildah, podman, runc and mmdebstrap, and some minutes, so it runs only where it is asked to, as
-`.ci/run` does after all other tests:
+`.ci/run` does beside all other tests:
 
-    GOSSAMER_TEST_CONTAINER=1 make test ARGS=tests/deploy/test_container.py
+    GOSSAMER_TEST_CONTAINER=1 make test ARGS='-n0 tests/deploy/test_container.py'
 
 Where the tools cannot work (no rights, no network for the base image) it skips and says why; that an image cannot be
 built, started or stopped is a failure.

@@ -89,6 +89,7 @@ def test_a_slow_upload_is_not_the_servers_time():
     assert ours["cpu_seconds_per_request"] == 0.5
 
 
+@pytest.mark.alone
 def test_the_rate_that_a_system_sustains_is_found(monkeypatch):
     monkeypatch.setattr(scenarios, "_START_RATE", 20.0)
     monkeypatch.setattr(scenarios, "_MIN_REQUESTS", 20)

@@ -16,6 +16,7 @@ TINY = Path(__file__).resolve().parents[1] / "data/tiny_checkpoint"
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.alone
 def test_five_times_as_much_as_it_can_do_leaves_it_working():
     server = gossamer_server()
     try:

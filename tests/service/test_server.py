@@ -370,9 +370,9 @@ def test_sigterm_finishes_what_runs_and_exits_with_0():
 @pytest.mark.parametrize(
     ("text", "num_texts", "beam_size"),  # enough that most of the time is the engine's, and many wait for it
     [
-        ("They would rather walk than wait {number} hours for the bus.", 8, 8),
+        ("They would rather walk than wait {number} hours for the bus.", 4, 8),
         # The tiny model loses what has to be kept, so that its segments are tried again, and in pieces.
-        ("Mail ${number}.50 to a@b.example: see https://example.org/x?y=1.", 16, 4),
+        ("Mail ${number}.50 to a@b.example: see https://example.org/x?y=1.", 8, 4),
     ],
 )
 def test_sigterm_with_200_requests_in_flight_gives_each_its_answer_or_a_refusal(text, num_texts, beam_size):

@@ -750,6 +750,7 @@ def test_axe_finds_nothing(visit, scheme, stations):
     assert axe.Axe().run(page).violations_count == 0
 
 
+@pytest.mark.alone
 def test_hovering_over_a_large_map_stays_quick(visit, record_property):
     one = visit()
     page = one.open(t=LONG, y=LONG_FRENCH, s=15, h=2)
