@@ -35,7 +35,8 @@ def pytest_collection_modifyitems(config, items):
     if is_one_of_several(config):
 
         def place(item):
-            return next((n for n, start in enumerate(LONGEST_FIRST) if item.nodeid.startswith(start)), len(items))
+            found = (number for number, start in enumerate(LONGEST_FIRST) if item.nodeid.startswith(start))
+            return next(found, len(LONGEST_FIRST))
 
         items.sort(key=place)
 
