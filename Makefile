@@ -35,7 +35,7 @@ serve: $(VENV)/.runtime ## Serve the bundled models (HOST=127.0.0.1 PORT=8000 AR
 
 .PHONY: test
 test: $(VENV)/.dev ## Run the tests (ARGS= for pytest; -n0: in one process)
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 $(ARGS)
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --max-worker-restart 0 $(ARGS)
 
 .PHONY: load
 load: $(VENV)/.load ## Load a server of its own with all kinds of requests (ARGS=--web for Locust's page)

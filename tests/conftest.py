@@ -1,5 +1,6 @@
 """What all tests share, and how several processes divide them (`pytest -n`, as `make test` does)."""
 
+import contextlib
 import fcntl
 
 import pytest
@@ -54,20 +55,25 @@ def pytest_xdist_make_scheduler(config, log):
     return ByFile(config, log)
 
 
-@pytest.fixture(autouse=True)
-def _those_that_measure_time_run_alone(request, tmp_path_factory):
-    """A lock that tests marked `alone` do not share; a second one, so that nobody overtakes who waits for the first."""
-    if not is_one_of_several(request.config):
-        yield
-        return
-    folder = tmp_path_factory.getbasetemp().parent  # of all processes
-    is_alone = request.node.get_closest_marker("alone") is not None
+@contextlib.contextmanager
+def turn(folder, is_alone):
+    """Has the machine alone, or shares it; a second lock, so that nobody overtakes who waits for the first."""
     with (folder / "queue.lock").open("w") as queue, (folder / "machine.lock").open("w") as machine:
         fcntl.flock(queue, fcntl.LOCK_EX)
         fcntl.flock(machine, fcntl.LOCK_EX if is_alone else fcntl.LOCK_SH)
         fcntl.flock(queue, fcntl.LOCK_UN)
         yield
         fcntl.flock(machine, fcntl.LOCK_UN)  # closing would not do it, where a process that was forked has it open
+
+
+@pytest.fixture(autouse=True)
+def _those_that_measure_time_run_alone(request, tmp_path_factory):
+    if not is_one_of_several(request.config):
+        yield
+        return
+    folder = tmp_path_factory.getbasetemp().parent  # of all processes
+    with turn(folder, request.node.get_closest_marker("alone") is not None):
+        yield
 
 
 @pytest.fixture(autouse=True)
