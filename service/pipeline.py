@@ -34,8 +34,8 @@ from service.text.ends import ENGLISH_ORDINAL, Ends, certain, ends, finished
 from service.text.forms import DIGITS, MASKS, NEVER_WRITTEN, Form, Piece, make_form
 from service.text.guards import MINOR_FAULTS, Fault, faults, is_too_long
 from service.text.kept import KeptSpan, kept_spans, number_runs
-from service.text.lists import lacks_items, middle
-from service.text.names import is_copied_word, missing_names, names
+from service.text.lists import lacks_counted, lacks_items, middle
+from service.text.names import copied_words, is_copied_word, loses_title, missing_names, names
 from service.text.negation import loses_negation
 from service.text.numerals import Numeral, lost_numerals, numerals
 from service.text.quotes import doubled, pairs
@@ -47,7 +47,17 @@ from service.text.windows import window_spans
 from service.text.wording import WITHOUT, Change, changes, close_brackets, has_brackets, spoken
 
 WarningCode = Literal[
-    "repetition", "length", "untranslated", "not_translated", "parted", "negation", "name", "number", "items", "redrawn"
+    "repetition",
+    "length",
+    "untranslated",
+    "not_translated",
+    "parted",
+    "negation",
+    "name",
+    "number",
+    "items",
+    "redrawn",
+    "unsure",
 ]
 WARNINGS: tuple[WarningCode, ...] = get_args(WarningCode)
 
@@ -94,6 +104,9 @@ _MAX_REDRAWS = 2
 _HIGHEST_REDRAW_TEMPERATURE = 1.0
 """At which a model draws what it was trained to write; at twice that it hardly draws anything else than salad."""
 _MIN_WORDS_TO_HALVE = 6
+_FEW_WORDS, _UNSURE_LOG_PROB = 3, -0.75
+"""Without a sentence around it a word may be anything: below so much a token of its translation is a guess, mostly a
+wrong one (docs/experiments.md)."""
 
 _SEPARATOR = regex.compile(r"(?<=\s)(?:[|¦•·→←⇒►▶»]++|<?[-=]+>|<[-=]+|\.(?:\s\.)++|(?<=[.;:!?]\s{1,3})\#++)(?=\s)")
 _BETWEEN_WORDS = regex.compile(r"(?<=\p{L}{2}[)\]\"'”’]?\s)[<>=~*]++(?=\s[(\[\"'“‘]?\p{L}{2})")
@@ -713,6 +726,8 @@ class SegmentWork:
         for code in ("name", "number"):
             if code in candidates[0].faults:
                 node.warnings.append(code)
+        if node.root is None and _is_guess(node, candidates[0].hypothesis):
+            node.warnings.append("unsure")
         node.part = Part(
             node.start,
             node.end,
@@ -851,9 +866,10 @@ class SegmentWork:
         lexicon = vocabulary.lexicon
         missing = () if lexicon is None else missing_names(node.text, text, node.spans, lexicon)
         lost = lost_numerals(self._numerals(node), text, vocabulary.target_language)
-        if not missing and not lost:
+        has_no_title = loses_title(node.text, text, vocabulary.source_language, vocabulary.target_language)
+        if not missing and not lost and not has_no_title:
             return candidate
-        found = (*candidate.faults, *(("name",) if missing else ()), *(("number",) if lost else ()))
+        found = (*candidate.faults, *(("name",) if missing or has_no_title else ()), *(("number",) if lost else ()))
         return replace(candidate, faults=found, missing=missing, lost=lost)
 
     def _numerals(self, node: _Node) -> tuple[Numeral, ...]:
@@ -876,8 +892,9 @@ class SegmentWork:
         source = _without(doubled(node.text), node.spans) if repeated is None else repeated.block
         found: list[_Fault] = [fault for fault in faults(source, said) if fault != "too_long"]
         lexicon = self._vocabulary.lexicon
-        if lexicon is not None and "untranslated" not in found and is_copied_word(source, said, lexicon):
-            found.append("copied")
+        if lexicon is not None and "untranslated" not in found:
+            if is_copied_word(source, said, lexicon) or copied_words(source, said, lexicon):
+                found.append("copied")
         if is_too_long(node.text.strip(), text.strip()):
             found.append("too_long")
         if hypothesis.finish_reason == "length":
@@ -896,7 +913,9 @@ class SegmentWork:
         # Of a half of a list two items are one.
         min_items = 2 if node.root else 3
         languages = vocabulary.source_language, vocabulary.target_language
-        if repeated is None and lacks_items(node.text, text, *languages, min_items):
+        if repeated is None and (
+            lacks_items(node.text, text, *languages, min_items) or lacks_counted(node.text, text, *languages)
+        ):
             found.append("items")
         return tuple(found)
 
@@ -1026,6 +1045,13 @@ _LABELLED = regex.compile(r"\p{L}[^:：]*[:：].*\w", regex.DOTALL)
 def _loses_label(node: _Node, text: str) -> bool:
     """Whether a text begins with a label, and its translation has none, or nothing but that."""
     return ": " in node.text and _LABEL.match(node.text) is not None and _LABELLED.match(text) is None
+
+
+def _is_guess(node: _Node, hypothesis: Hypothesis) -> bool:
+    """Whether a model has written something for a few words that it hardly believes itself, as far as that is known."""
+    if hypothesis.log_prob is None or len(_WORDS.findall(node.text)) > _FEW_WORDS:
+        return False
+    return hypothesis.log_prob / len(hypothesis.tokens) < _UNSURE_LOG_PROB
 
 
 def _has_word(text: str) -> bool:

@@ -233,7 +233,8 @@ class Warning(BaseModel):
         description="`repetition`, `length`, `untranslated`: what the model wrote is suspect; `not_translated`: a part "
         "of the segment is in the source language; `parted`: the segment was translated in pieces around what is kept; "
         "`negation`: the source denies something, and the translation seems not to; `name`: a name of it is not there; "
-        "`redrawn`: what was drawn at the temperature asked for was no translation, and it was drawn or searched anew."
+        "`redrawn`: what was drawn at the temperature asked for was no translation, and it was drawn or searched anew; "
+        "`unsure`: the translation of a word or two is a guess."
     )
     message: str = Field(description="The same for people.")
 

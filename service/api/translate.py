@@ -109,14 +109,15 @@ _DETECT_EXAMPLE = {
 _WARNINGS: dict[WarningCode, str] = {
     "repetition": "The model repeated itself, whatever was tried.",
     "length": "The translation is far longer or shorter than its source.",
-    "untranslated": "The translation is the source again.",
+    "untranslated": "The translation is the source again, or has words of it that the model could translate.",
     "not_translated": "A part of it is in the source language, because no good translation was found.",
     "negation": "The source denies something, and the translation seems not to.",
-    "name": "A name of the source is not in the translation.",
+    "name": "A name of the source, or a person's title, is not in the translation.",
     "items": "A list of the source has other items in the translation.",
     "number": "A number in words, a month or a day of the source is not in the translation.",
     "parted": "It was translated in pieces, because the model did not keep what stands between them.",
     "redrawn": "What was drawn at this temperature was no translation; it was drawn at a lower one, or searched.",
+    "unsure": "For words without a sentence around them the model wrote what it hardly believes itself.",
 }
 
 

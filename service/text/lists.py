@@ -3,12 +3,14 @@
     lacks_items("red, green, blue", "rouge, bleu", "en", "fr")       # True
     lacks_items("spoon; fork; knife", "cuillère ; couteau ; couteau", "en", "fr")        # True
     lacks_items("We sell nails, screws and glue.", "Nous vendons des clous et de la colle.", "en", "fr")     # True
+    lacks_counted("two of 3 birds, and 7 fish", "deux de 3 oiseaux et 7", "en", "fr")     # True
 
 A text that is nothing but such a list (`middle`) can be translated in two halves.
 """
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import regex
@@ -23,6 +25,18 @@ _COMMA = regex.compile(r"\s*+(?:(?:,|(?<!&\w{1,12});)\s++|[、，،]\s*+)")
 _ARTICLE = regex.compile(r"(?:(?:the|an?|some|les?|la|une?|des|du|de la)\s+|de l['’]|l['’]|d['’])+", regex.IGNORECASE)
 
 
+# Behind a number, what is not counted by it.
+_NOT_COUNTED: dict[str, str] = {
+    "en": "and|or|nor|but|to|in|on|at|by|for|from|with|as|of|than|is|are|was|were|be|has|have|had|do|does|did|will"
+    "|would|can|could|may|must|i|we|he|she|it|they|you|who|which|that|there|this|if|when|because|so|am|pm|percent|each"
+    "|more|less|times|plus|minus|equals|only|again|not|too|also|years?|ago|o|a|the",
+    "fr": "et|ou|ni|mais|à|au|aux|en|dans|par|pour|sur|avec|de|du|des|que|qui|est|sont|était|étaient|a|ont|avait"
+    "|avaient|je|nous|il|elle|ils|elles|on|vous|tu|ce|si|quand|car|donc|h|heures?|fois|plus|moins|chacun|chacune|ne|se|y"
+    "|le|la|les|ans?|aussi",
+}
+_AFTER_NUMBER = regex.compile(r"[\s-]*+(?=(\p{L}++))")
+
+
 @dataclass(frozen=True, slots=True)
 class _Language:
     """How one language joins.
@@ -31,11 +45,13 @@ class _Language:
         words: What stands before a list's last item, or between any two.
         joint: A comma, a word that joins, or both.
         run: Three items or more, a word that joins before the last one; those inside have two words at most.
+        counted: A number with what it counts.
     """
 
     words: tuple[str, ...]
     joint: regex.Pattern[str]
     run: regex.Pattern[str]
+    counted: regex.Pattern[str]
 
 
 def _language(code: str) -> _Language | None:
@@ -43,17 +59,20 @@ def _language(code: str) -> _Language | None:
     return None if words is None else _LANGUAGES[words]
 
 
-def _compiled(words: str) -> _Language:
+def _compiled(words: str, not_counted: str) -> _Language:
     joint = rf"(?:\s*+(?:,|(?<!&\w{{1,12}});)(?:\s++(?:{words})\b|(?=\s))|\s++(?:{words})\b)"
     item = rf"(?!\s++(?:{words})\b)(?:\s++(?!(?:{words})\b){_WORD}){{1,2}}+"
     return _Language(
         tuple(words.split("|")),
         regex.compile(joint, regex.IGNORECASE),
         regex.compile(rf"{_WORD}(?:\s*+[,;]{item})++(?:\s*+[,;])?+\s++(?:{words})\s++{_WORD}", regex.IGNORECASE),
+        regex.compile(
+            rf"(?<![\w.,:/$€£-])(\d++(?:[.,]\d++)*+)[ \u00a0](?!(?:{not_counted})(?!\p{{L}}))\p{{Ll}}{{2,}}+"
+        ),
     )
 
 
-_LANGUAGES = {words: _compiled(words) for words in _AND.values()}
+_LANGUAGES = {words: _compiled(words, _NOT_COUNTED[code]) for code, words in _AND.items()}
 
 
 def lacks_items(
@@ -81,6 +100,32 @@ def lacks_items(
         return False
     num_wanted = sum(_num_joints(there, match[0]) for match in there.run.finditer(source))
     return num_wanted > 0 and _num_joints(here, target) < num_wanted
+
+
+def lacks_counted(source: str, target: str, source_language: str, target_language: str) -> bool:
+    """Whether of several things that a text counts, as in *17 birds and 3 fish*, one has left nothing but its number.
+
+    Args:
+        source: A segment.
+        target: Its translation.
+        source_language: Code of its language.
+        target_language: Code of the translation's.
+    """
+    there, here = _language(source_language), _language(target_language)
+    if there is None or here is None or there is here:
+        return False
+    found = list(there.counted.finditer(source))
+    joined = [
+        pair for pair in itertools.pairwise(found) if there.joint.search(source, pair[0].end(), pair[1].start() + 1)
+    ]
+    return any(_is_bare(number[1], target, here) for number in {each for pair in joined for each in pair})
+
+
+def _is_bare(number: str, target: str, language: _Language) -> bool:
+    """Whether a number stands in a translation, and nowhere before a word but one that joins."""
+    places = list(regex.finditer(rf"(?<![\d.,]){regex.escape(number)}(?![\d]|[.,]\d)", target))
+    following = (_AFTER_NUMBER.match(target, place.end()) for place in places)
+    return bool(places) and not any(match and match[1].casefold() not in language.words for match in following)
 
 
 def items(text: str, min_items: int = _MIN_ITEMS) -> list[str]:

@@ -21,6 +21,8 @@ _CAPITALISED = regex.compile(
     r"(?<![\p{L}\p{N}\p{M}@#_/.'’-])(?:\p{Lu}['’](?=\p{Lu}))?+\p{Lu}\p{Ll}{2,}+(?:-\p{Lu}\p{Ll}++)*+"
     r"(?![\p{L}\p{N}\p{M}_/@-]|['’](?!s\b)|\.\w)"
 )
+_SHOUTED = regex.compile(r"(?<![\p{L}\p{N}\p{M}@#_/.'’-])\p{Lu}{5,40}+(?![\p{L}\p{N}\p{M}_/@'’-]|\.\w)")
+"""All in capitals, and too long for most abbreviations that have another form in another language."""
 _SURNAME = regex.compile(r"\p{Lu}['’]\p{Lu}")
 """*O'Neil*, *D'Angelo*: a name wherever it stands, unless an article stands before a word (*L'Italie*)."""
 _INSIDE = regex.compile(r"(?<=[\p{L}\p{N},][)\"”']?\s[(\"“']?)")
@@ -28,6 +30,17 @@ _WORD = regex.compile(r"[\p{L}\p{M}]++")
 _CLUSTER = regex.compile(r"(?s:.)\p{M}*+")
 _LONGEST_CLUSTER = 64
 """`unicodedata` takes quadratic time for longer ones."""
+_QUOTED_OR_WORD = regex.compile(r"""[\"“«][^\"”»\n]{1,200}[\"”»]|(?<![\w@/.'’-])[\p{L}\p{M}]++(?![\w@/'’-])""")
+_MIN_COPIED = 4
+"""Letters of a word that is surely no French one, or part of a name."""
+_TITLES = {
+    "en": regex.compile(r"(?<!\w)(?:Mr|(?P<her>Mrs|Ms|Miss)|Dr|Prof|Messrs)(?:\.|(?=\s))(?=\s(?:\p{Lu}|and\b|or\b))"),
+    "fr": regex.compile(
+        r"(?<!\w)(?:MM|Drs|[Mm]essieurs|M|Mr|Dr|Pr|Prof|[Mm]onsieur|[Dd]octeure?|[Pp]rofesseure?|Me"
+        r"|(?P<her>Mmes?|Mlles?|[Mm]adame|[Mm]esdames|[Mm](?:ademoi|esdemoi)selles?|Mrs|Miss|Ms))(?![\p{L}\p{M}'’-])"
+    ),
+}
+_MIN_TITLES = 2
 _MIN_COMMON = 3
 """Letters that a word and its translation begin with, if they are akin."""
 
@@ -47,6 +60,10 @@ def missing_names(text: str, target: str, spans: Sequence[KeptSpan], lexicon: Le
         name = unicodedata.normalize("NFC", span.text)
         if target.count(name) + (name != span.text) * target.count(span.text) >= text.count(span.text):
             continue
+        if name.isupper():
+            if text.casefold().count(name.casefold()) > target.casefold().count(name.casefold()):
+                missing.append(span)
+            continue
         if words is None:
             words = {_folded(word)[:_MIN_COMMON] for word in _WORD.findall(target)}
         if all(map(lexicon.is_name, name.split("-"))) or _folded(span.text)[:_MIN_COMMON] not in words:
@@ -65,10 +82,51 @@ def is_copied_word(source: str, target: str, lexicon: Lexicon) -> bool:
     return is_ordinary and list(map(str.casefold, words)) == list(map(str.casefold, _WORD.findall(target)))
 
 
+def copied_words(source: str, target: str, lexicon: Lexicon) -> list[str]:
+    """The words of a translation that are its source's, though the model's data translates them.
+
+    Not those with a capital inside the source, or in quotation marks: they may be a title.
+    """
+    if source.casefold() == target.casefold():
+        return []
+    theirs = {
+        match[0].casefold()
+        for match in _QUOTED_OR_WORD.finditer(source)
+        if match[0][0].isalpha() and (match[0].islower() or not source[: match.start()].strip())
+    }
+    return [
+        word
+        for word in _WORD.findall(target)
+        if len(word) >= _MIN_COPIED and word.casefold() in theirs and lexicon.is_translated(word)
+    ]
+
+
+def loses_title(source: str, target: str, source_language: str, target_language: str) -> bool:
+    """Whether a translation has fewer titles of people than its source, as *M. Brown* for *Mr. and Mrs. Brown*."""
+    there = _TITLES.get(source_language.partition("-")[0].lower())
+    here = _TITLES.get(target_language.partition("-")[0].lower())
+    if there is None or here is None or there is here:
+        return False
+    wanted = list(there.finditer(source))
+    if len(wanted) < _MIN_TITLES:
+        return False
+    found = list(here.finditer(target))
+    may_be_one = any(match[0] in ("MM", "Mmes", "Mlles", "Drs") or match[0][0].islower() for match in found)
+    hers, hers_wanted = (sum(match["her"] is not None for match in each) for each in (found, wanted))
+    return not may_be_one and (len(found) < len(wanted) or hers < hers_wanted)
+
+
 def names(text: str, spans: Sequence[KeptSpan], lexicon: Lexicon) -> Iterator[KeptSpan]:
-    """The names of a text that its translation should have, in order."""
+    """The names of a text that its translation should have; in order, those all in capitals first."""
     shown, places = _composed(text)
     found = list(_CAPITALISED.finditer(shown))
+    num_small = None
+    for match in _SHOUTED.finditer(shown):
+        num_small = sum(word[0].islower() for word in _WORD.findall(shown)) if num_small is None else num_small
+        start, end = places[match.start()], places[match.end()]
+        is_free = not any(span.start < end and start < span.end for span in spans)
+        if num_small and is_free and not lexicon.is_translated(match[0]):
+            yield KeptSpan(start, end, text[start:end], "name")
     if not found:
         return
     # A heading gives every word a capital, which says nothing then.

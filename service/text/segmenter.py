@@ -36,13 +36,16 @@ _LIST_MARKER = re.compile(
     rf"""\A{_BLANK}*+(?:(?:
         [-*+•‣◦▪▫●○■□–—·]           # bullets
         | \(?\d{{1,3}}[.)]          # 1.  2)  (3)
-        | \(?[a-z]\)                # a)  (b)
+        | \(?[A-Za-z]\)             # a)  (b)  C)
         | [#]{{1,6}}                # headings
         | >{{1,6}}                  # quoted mail
         | \[[ xX]\]                 # check boxes
     ){_BLANK}++)*""",
     re.VERBOSE,
 )
+
+# Within a line: Choose: A) Yes B) No. What begins with a small letter may be a part of the sentence.
+_INLINE_MARKER = re.compile(r"(?<!\S)(?:(\d{1,2})|([A-Za-z]))\)\s+(?=[\"'“«(]?(?:[A-ZÀ-ÖØ-Þ]|\d))")
 
 _NOT_LETTERS = frozenset("ℹªº")
 """Letters to Unicode, but a reader sees a symbol."""
@@ -146,14 +149,36 @@ def has_letter(text: str) -> bool:
 
 
 def _sentences(text: str, language: str, split: bool) -> Iterator[tuple[int, int]]:
-    for line in _LINE.finditer(text):
-        marker = _LIST_MARKER.match(line[0])
-        offset = line.start() + (marker.end() if marker else 0)
-        rest = text[offset : line.end()]
+    for first, last in _lines(text, split):
+        line = text[first:last]
+        marker = _LIST_MARKER.match(line)
+        offset = first + (marker.end() if marker else 0)
+        rest = text[offset:last]
         for start, end in _whole(sentence_spans(rest, language), rest) if split else [(0, len(rest))]:
             inner = _inner_span(rest[start:end])
             if inner is not None:
                 yield offset + start + inner[0], offset + start + inner[1]
+
+
+def _lines(text: str, split: bool) -> Iterator[tuple[int, int]]:
+    """The lines of a text; those with a list in them are parted at its markers."""
+    for line in _LINE.finditer(text):
+        done = line.start()
+        for start, end in _inline_markers(line[0]) if split and ") " in line[0] else ():
+            yield done, line.start() + start
+            done = line.start() + end
+        yield done, line.end()
+
+
+def _inline_markers(line: str) -> list[tuple[int, int]]:
+    found: list[tuple[int, int]] = []
+    ranks: list[int] = []
+    for match in _INLINE_MARKER.finditer(line):
+        rank = int(match[1]) if match[1] else ord(match[2]) - ord("a" if match[2].islower() else "A") + 1
+        if rank == len(ranks) + 1:
+            ranks.append(rank)
+            found.append(match.span())
+    return found if len(found) > 1 else []
 
 
 def compress(text: str, spans: Sequence[tuple[int, int]]) -> tuple[str, list[int]]:

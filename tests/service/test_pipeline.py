@@ -255,6 +255,35 @@ def test_an_ordinary_word_that_was_copied_is_told_and_stands():
     assert run("Hello", str)[0].warnings == ()
 
 
+def test_a_word_that_was_left_in_a_sentence_is_told_of():
+    outcome, shown = run("Hello world!", lambda text: ["Hello !"], lexicon=LEXICON)
+    assert (outcome.nth_text(0), outcome.warnings, len(shown)) == ("Hello !", ("untranslated",), 1)
+
+
+@pytest.mark.parametrize(
+    ("source", "written", "log_prob", "warnings"),
+    [
+        ("Log in", "Fonctionnel", -20.0, ("unsure",)),
+        ("Log in", "Fonctionnel", -5.0, ()),
+        ("Log in", "Fonctionnel", None, ()),
+        ("I have to log in", "Je dois y aller", -40.0, ()),
+    ],
+)
+def test_a_guess_for_words_without_a_sentence_is_told_of(source, written, log_prob, warnings):
+    work = SegmentWork(Vocabulary(TOKENIZER, "en", "fr"), BEAM, max_tokens=200)
+    work.add(source)
+    hypothesis = Hypothesis((*TOKENIZER.encode(written, "fr").ids, EOS_ID), "stop", log_prob=log_prob)
+    work.take([SequenceResult((hypothesis,), "stop", SequenceTimings(0, 0, 0), 9, 9) for _ in work.sequences()])
+    assert work.outcome(0).warnings == warnings
+
+
+def test_what_is_counted_is_tried_again_if_only_its_number_is_left():
+    outcome, shown = run("3 dogs and 2 cats.", lambda text: ["3 CHIENS ET 2.", "3 CHIENS ET 2 CHATS."], target="fr")
+    assert (outcome.nth_text(0), outcome.warnings, len(shown)) == ("3 CHIENS ET 2 CHATS.", (), 1)
+    outcome, shown = run("3 dogs and 2 cats.", lambda text: ["3 CHIENS ET 2."], target="fr")
+    assert (outcome.warnings, len(shown)) == (("items",), 2)
+
+
 SIGNLESS = SignlessTokenizer()
 
 

@@ -2,7 +2,7 @@ import time
 
 import pytest
 
-from service.text.lists import items, lacks_items, middle
+from service.text.lists import items, lacks_counted, lacks_items, middle
 
 
 @pytest.mark.parametrize(
@@ -27,6 +27,25 @@ from service.text.lists import items, lacks_items, middle
 )
 def test_lists_that_lost_something(source, target, lacks):
     assert lacks_items(source, target, "en", "fr") is lacks
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "lacks"),
+    [
+        ("I saw 17 birds, and 1,000 fish.", "J'ai vu 17 oiseaux et 1,000.", True),
+        ("I saw 17 birds, and 1,000 fish.", "J'ai vu 17 oiseaux et 1,000 poissons.", False),
+        ("3 eggs and 1 lemon are here", "3 et 1 citron sont ici", True),
+        ("3 eggs and 1 lemon are here", "3\u00a0œufs et 1 citron sont ici", False),
+        ("5 dogs, 5 cats", "5 chiens, 5", False),  # one of the two is there: nobody knows which
+        ("I saw 17 birds.", "J'en ai vu 17.", False),
+        ("17 birds saw 3 fish", "17 oiseaux en ont vu 3", False),
+        ("From 3 to 4, and in 2019 we won", "De 3 à 4, et en 2019, nous avons gagné", False),
+        ("2.5 birds and 17 fish", "2.5, 17.2 oiseaux, 17 poissons", True),
+    ],
+)
+def test_what_is_counted_is_not_lost(source, target, lacks):
+    assert lacks_counted(source, target, "en", "fr") is lacks
+    assert not lacks_counted(source, target, "en", "de")
 
 
 def test_in_other_languages_only_what_is_nothing_but_a_list_counts():

@@ -2,7 +2,7 @@ import pytest
 
 from model.lexicon import Lexicon
 from service.text.kept import KeptSpan
-from service.text.names import is_copied_word, missing_names, names
+from service.text.names import copied_words, is_copied_word, loses_title, missing_names, names
 
 LEXICON = Lexicon(
     frozenset({"chicago", "tom", "saint", "cloud"}),
@@ -70,3 +70,46 @@ def test_names_that_are_missing(text, target, missing):
 )
 def test_copies_of_ordinary_words(source, target, expected):
     assert is_copied_word(source, target, LEXICON) is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "missing"),
+    [
+        ("We work with ACMECORP.", "Nous travaillons avec ACECORP.", ["ACMECORP"]),
+        ("We work with ACMECORP.", "Nous travaillons avec ACMECORP.", []),
+        ("This is WUNDERBAR.", "C'est wunderbar.", []),
+        ("Call the SERVICE or NATO", "Appelez-les", []),  # one is a word, the other too short
+        ("WE WORK WITH ACMECORP", "NOUS TRAVAILLONS", []),
+    ],
+)
+def test_names_in_capitals_that_are_missing(text, target, missing):
+    assert [span.text for span in missing_names(text, target, (), LEXICON)] == missing
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "expected"),
+    [
+        ("Hello world!", "Hello !", ["Hello"]),
+        ("Say hello to London.", "Dites hello à London.", ["hello"]),  # a name, it may be
+        ('The play is called "hello you".', "La pièce s'appelle « hello ».", []),
+        ("The dog", "The chien", []),  # too short
+        ("Hello", "Hello", []),  # a copy as a whole is another matter
+    ],
+)
+def test_words_that_were_left_as_they_are(source, target, expected):
+    assert copied_words(source, target, LEXICON) == expected
+
+
+@pytest.mark.parametrize(
+    ("target", "loses"),
+    [
+        ("M. Brown est ici.", True),
+        ("M. et M. Brown sont ici.", True),
+        ("M. et Mme Brown sont ici.", False),
+        ("Les messieurs et dames Brown sont ici.", False),
+    ],
+)
+def test_titles_that_are_lost(target, loses):
+    assert loses_title("Mr. and Mrs. Brown are here.", target, "en", "fr") is loses
+    assert not loses_title("Mr. Brown and his wife are here.", target, "en", "fr")
+    assert not loses_title("Mr. and Mrs. Brown are here.", target, "en", "de")

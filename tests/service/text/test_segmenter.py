@@ -106,6 +106,25 @@ def test_a_sentence_that_just_fits_is_not_windowed():
     assert segment("a b c d e f g h", max_tokens=8).windowed
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Choose: A) Yes B) No C) Maybe", ["Choose:", "Yes", "No", "Maybe"]),
+        ("1) Open the door. 2) Close it.", ["Open the door.", "Close it."]),
+        ("We 1) open the door and 2) close it", ["We 1) open the door and 2) close it"]),
+        ("Plan A) Is good B", ["Plan A) Is good B"]),
+        ("The list 2) One 3) Two", ["The list 2) One 3) Two"]),
+        ("(see a) One, f(b) Two", ["(see a) One, f(b) Two"]),
+    ],
+)
+def test_a_list_in_a_line_is_parted_at_its_markers(text, expected):
+    document = segment(text)
+    assert texts(document) == expected
+    assert document.join(expected) == text
+    whole = segment_text(text, "en", max_tokens=99, count_tokens=len, split_sentences=False)
+    assert len(whole.segments) == 1
+
+
 def test_segments_say_where_they_stand():
     text = "  - One 🙂 two. Three.\r\n"
     for part in segment(text).segments:
