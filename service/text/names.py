@@ -31,6 +31,7 @@ _CLUSTER = regex.compile(r"(?s:.)\p{M}*+")
 _LONGEST_CLUSTER = 64
 """`unicodedata` takes quadratic time for longer ones."""
 _QUOTED_OR_WORD = regex.compile(r"""[\"“«][^\"”»\n]{1,200}[\"”»]|(?<![\w@/.'’-])[\p{L}\p{M}]++(?![\w@/'’-])""")
+_MAX_WORDS_COPIED = 3
 _MIN_COPIED = 4
 """Letters of a word that is surely no French one, or part of a name."""
 _TITLES = {
@@ -85,9 +86,10 @@ def is_copied_word(source: str, target: str, lexicon: Lexicon) -> bool:
 def copied_words(source: str, target: str, lexicon: Lexicon) -> list[str]:
     """The words of a translation that are its source's, though the model's data translates them.
 
-    Not those with a capital inside the source, or in quotation marks: they may be a title.
+    Only of a few words: in sentences of everyday every 25th has one that both languages have (*film*). Not those with a
+    capital inside the source, or in quotation marks: they may be a title.
     """
-    if source.casefold() == target.casefold():
+    if len(_WORD.findall(source)) > _MAX_WORDS_COPIED or source.casefold() == target.casefold():
         return []
     theirs = {
         match[0].casefold()

@@ -90,8 +90,9 @@ def test_names_in_capitals_that_are_missing(text, target, missing):
     ("source", "target", "expected"),
     [
         ("Hello world!", "Hello !", ["Hello"]),
-        ("Say hello to London.", "Dites hello à London.", ["hello"]),  # a name, it may be
-        ('The play is called "hello you".', "La pièce s'appelle « hello ».", []),
+        ("Say hello London.", "Dites hello, London.", ["hello"]),  # a name, it may be
+        ('Say "hello you".', "Dites « hello ».", []),
+        ("Say hello to me.", "Dites-moi hello.", []),
         ("The dog", "The chien", []),  # too short
         ("Hello", "Hello", []),  # a copy as a whole is another matter
     ],

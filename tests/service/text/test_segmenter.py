@@ -113,7 +113,7 @@ def test_a_sentence_that_just_fits_is_not_windowed():
         ("1) Open the door. 2) Close it.", ["Open the door.", "Close it."]),
         ("We 1) open the door and 2) close it", ["We 1) open the door and 2) close it"]),
         ("Plan A) Is good B", ["Plan A) Is good B"]),
-        ("The list 2) One 3) Two", ["The list 2) One 3) Two"]),
+        ("The list 4) one 5) two", ["The list 4) one 5) two"]),
         ("(see a) One, f(b) Two", ["(see a) One, f(b) Two"]),
     ],
 )
