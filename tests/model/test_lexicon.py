@@ -25,7 +25,16 @@ def test_a_checkpoint_need_not_have_one(tmp_path):
     assert open_lexicon(tmp_path) is None
 
 
-@pytest.mark.parametrize("content", [b"", b"words", gzip.compress(b"chicago\n"), LEXICON.dump("x")[:-9]])
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"words", gzip.compress(b"chicago\n"), LEXICON.dump("x")[:-9]],
+    ids=[
+        "empty",
+        "no-archive",
+        "another",
+        "cut-off",
+    ],  # all processes must name it alike, and an archive holds the time
+)
 def test_something_else_is_refused_by_its_path(tmp_path, content):
     (tmp_path / LEXICON_FILE).write_bytes(content)
     with pytest.raises(CheckpointError, match=LEXICON_FILE):
