@@ -11,6 +11,7 @@ as far into the translation as they were in the source.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -24,7 +25,7 @@ from service.text.languages import Languages
 from service.text.markup import Markup, MarkupError, Rules, Unit, read_html, read_xml
 from service.text.markup import Segment as MarkedSegment
 from service.text.segmenter import Document, Segment, has_letter
-from service.text.tags import Kept, Placement, Vote, place_tags
+from service.text.tags import Element, Kept, Placement, Vote, place_tags
 from service.translator import (
     LONG_TEXT_CHARACTERS,
     MANY_SEGMENTS,
@@ -40,6 +41,9 @@ from service.translator import (
 )
 
 Format = Literal["html", "xml"]
+
+_LONG_WORD = re.compile(r"[^\W\d_]{5,}")
+"""What may be lost without a loss is shorter in most cases: *do*, *will*, *have*."""
 
 
 async def read_markups(format_: Format, documents: Sequence[str], rules: Rules | None = None) -> list[Markup]:
@@ -152,6 +156,21 @@ class MarkupTranslator:
         sources = [SegmentSource(each.segment.text, each.marked.kept) for each in sentences]
         done, timings = await self._translator.translate_segments(sources, job)
         alignments = await self._align(job, sentences, done)
+        # A word with a tag around it that nothing of the translation comes from would leave the tag another's word.
+        lost = {
+            index: apart
+            for index, found in alignments.items()
+            if (apart := _lost_elements(sentences[index], done[index], found))
+        }
+        if lost:
+            apart_sources = [replace(sources[index], apart=apart) for index, apart in lost.items()]
+            again, more = await self._translator.translate_segments(apart_sources, job)
+            timings = timings.before(more)
+            for index, translation in zip(lost, again, strict=True):
+                done[index] = translation
+            aligned = await self._align(job, [sentences[index] for index in lost], again)
+            for number, index in enumerate(lost):
+                alignments[index] = aligned.get(number, {})
 
         def write() -> list[MarkupTranslation]:
             languages = Languages(job.model.source_language, job.model.target_language)
@@ -296,6 +315,30 @@ def _placed(
             searched[shown] = places[span][1]
         kept.append(Kept(*places[span], *span, tokens))
     return text, place_tags(source, text, marked.items, votes, kept)
+
+
+def _lost_elements(
+    sentence: _Sentence, done: SegmentTranslation, alignments: Mapping[int, SegmentAlignment]
+) -> tuple[tuple[int, int], ...]:
+    """The elements with a word that no word of the translation comes from, though of others some do."""
+    elements = [item for item in sentence.marked.items if isinstance(item, Element)]
+    source = done.segment.text
+    elements = [item for item in elements if _LONG_WORD.search(source, item.start, item.end)]
+    if not elements:
+        return ()
+    votes: list[Vote] = []
+    offset = 0
+    for number, part in enumerate(done.parts):
+        written = part.nth_text(0)
+        found = _votes(part, offset, written, part.pieces, alignments.get(number), source)
+        votes += (vote for vote in found if any(map(str.isalnum, done.text[vote.start : vote.end])))
+        offset += len(written)
+    lost = [
+        (item.start, item.end)
+        for item in elements
+        if not any(vote.source_start < item.end and item.start < vote.source_end for vote in votes)
+    ]
+    return tuple(lost) if votes else ()
 
 
 def _votes(

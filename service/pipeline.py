@@ -357,7 +357,7 @@ class SegmentWork:
         self._terms = terms
         self._check = check
         # What is drawn without a seed is drawn anew for each; otherwise the same segment has the same translation.
-        self._same: dict[tuple[str, tuple[tuple[int, int], ...]], list[int]] = {}
+        self._same: dict[tuple[str, tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]], list[int]] = {}
         self._sharing: list[list[int]] = []
         self._shares = options.temperature == 0 or options.seed is not None
         self._replaced: dict[int, Replaced] = {}
@@ -375,19 +375,20 @@ class SegmentWork:
         self._outcomes: dict[int, Outcome] = {}
         """Of the first of the segments that share it."""
 
-    def add(self, text: str, kept: Iterable[tuple[int, int]] = ()) -> int:
+    def add(self, text: str, kept: Iterable[tuple[int, int]] = (), apart: Iterable[tuple[int, int]] = ()) -> int:
         """Takes a segment; the same one again costs nothing more.
 
         Args:
             text: Without line breaks.
             kept: `[start, end)` of more that must be kept whole, in code points of the text; in order.
+            apart: `[start, end)` of what is translated on its own; not where terms are exchanged.
 
         Returns:
             Its number.
         """
         index = len(self._roots)
-        kept, translated = tuple(kept), tuple[tuple[int, int], ...]()
-        same = self._same.setdefault((text, kept), [index] if self._shares else [])
+        kept, apart, translated = tuple(kept), tuple(apart), tuple[tuple[int, int], ...]()
+        same = self._same.setdefault((text, kept, apart), [index] if self._shares else [])
         self._sharing.append(same or [index])
         if same and same[0] != index:
             same.append(index)
@@ -403,7 +404,8 @@ class SegmentWork:
         root = _Node(0, len(text), text, spans)
         self._roots.append(root)
         self._owner[id(root)] = index
-        self._begin(root)
+        if not (apart and not translated and self._part_at(root, {place for span in apart for place in span})):
+            self._begin(root)
         return index
 
     def sequences(self) -> list[SequenceRequest]:
@@ -748,6 +750,20 @@ class SegmentWork:
             self._add_child(node, span.start, end, fragments, is_kept=True)
             done = end
         self._add_child(node, done, len(node.text), fragments)
+
+    def _part_at(self, node: _Node, cuts: Iterable[int]) -> bool:
+        """Parts a node at places where no kept span is; False if there are none with words on both sides."""
+        ends: list[int] = []
+        for cut in sorted(cuts):
+            is_free = not any(span.start < cut < span.end for span in node.spans)
+            if is_free and has_letter(node.text[ends[-1] if ends else 0 : cut]) and has_letter(node.text[cut:]):
+                ends.append(cut)
+        if not ends:
+            return False
+        node.warnings.append("parted")
+        for start, end in itertools.pairwise([0, *ends, len(node.text)]):
+            self._add_child(node, start, end, fragments=True)
+        return True
 
     def _part_in_groups(self, node: _Node, hard: Sequence[KeptSpan]) -> None:
         """Parts a node with more spans than there are placeholders."""

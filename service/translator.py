@@ -271,6 +271,14 @@ class Timings:
             self.decode_seconds + max(timing.decode_seconds for timing in timings),
         )
 
+    def before(self, other: Timings) -> Timings:
+        """Of two pieces of work that ran one after the other."""
+        return Timings(
+            self.queue_seconds + other.queue_seconds,
+            self.encode_seconds + other.encode_seconds,
+            self.decode_seconds + other.decode_seconds,
+        )
+
     def beside(self, other: Timings) -> Timings:
         """Of two pieces of work that ran side by side."""
         return Timings(
@@ -306,10 +314,12 @@ class SegmentSource:
     Attributes:
         text: Without line breaks.
         kept: `[start, end)` of what must be kept besides what is found, in code points of the text; in order.
+        apart: `[start, end)` of what is translated on its own, likewise.
     """
 
     text: str
     kept: tuple[tuple[int, int], ...] = ()
+    apart: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -624,7 +634,7 @@ class Translator:
 
         def add_all() -> None:
             for source in sources:
-                work.add(source.text, source.kept)
+                work.add(source.text, source.kept, source.apart)
 
         with self.preparing(source.text for source in sources):
             await aside(add_all, sum(len(source.text) for source in sources) / LONG_TEXT_CHARACTERS)

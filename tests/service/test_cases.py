@@ -104,6 +104,14 @@ def test_tags_go_where_their_words_go(server):
             assert words in re.search(rf"<{tag}[^>]*>(.*?)</{tag}>", item["text"])[1], item["text"]
 
 
+def test_a_tag_does_not_go_to_another_word_if_its_own_is_lost(server):
+    # The model says "Hello !" of the whole.
+    _, answer = translate(server, "<p>Hello <b>world</b>!</p>", "html")
+    (item,) = answer["translations"]
+    assert re.search(r"<b>(.*?)</b>", item["text"])[1] == "monde"
+    assert "parted" in [warning["code"] for warning in item["warnings"]]
+
+
 def test_documents_made_by_chance_keep_their_tags(server):
     documents = [Maker(seed).document() for seed in range(1000, 1012)]
     status, answer = translate(server, documents, "html", decoding={"beam_size": 1})

@@ -284,6 +284,27 @@ def test_what_is_counted_is_tried_again_if_only_its_number_is_left():
     assert (outcome.warnings, len(shown)) == (("items",), 2)
 
 
+@pytest.mark.parametrize(
+    ("apart", "shown"),
+    [
+        ([(6, 11)], ["Hello", "world!"]),  # the mark alone is nothing to be translated
+        ([(0, 5)], ["Hello", "world!"]),
+        ([(0, 12)], ["Hello world!"]),
+        ([(8, 9)], ["Hello wo", "r", "ld!"]),
+    ],
+)
+def test_what_is_to_be_apart_is_translated_on_its_own(apart, shown):
+    work = SegmentWork(Vocabulary(TOKENIZER, "en"), BEAM, max_tokens=200)
+    work.add("Hello world!", apart=apart)
+    assert [TOKENIZER.decode(sequence.source_ids) for sequence in work.sequences()] == shown
+
+
+def test_nothing_kept_is_parted():
+    work = SegmentWork(Vocabulary(TOKENIZER, "en"), BEAM, max_tokens=200)
+    work.add("Hello {big} world", apart=[(8, 17)])
+    assert len(work.sequences()) == 1
+
+
 SIGNLESS = SignlessTokenizer()
 
 
