@@ -21,7 +21,7 @@ LONGEST_FIRST = (
 TOGETHER = (
     ("tests/service/inspection/",),
     ("tests/service/inspector/",),
-    ("tests/service/api/dialects/test_clients.py", "tests/service/api/dialects/test_docs.py"),
+    ("tests/service/api/dialects/",),
     ("tests/service/test_cases.py", "tests/service/test_faults.py", "tests/service/test_noise.py"),
 )
 """Files and folders that share a server, so that one process starts it; all others are dealt out one by one."""

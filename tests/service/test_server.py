@@ -299,6 +299,7 @@ def _with_much_to_do(server, ending=""):
     return asking, results
 
 
+@pytest.mark.alone  # its questions have to arrive within the grace
 def test_while_it_stops_the_port_is_open_and_says_so():
     server = Server("-m", TINY, GOSSAMER_STOP_GRACE_SECONDS="8")
     server.wait_until_ready()
