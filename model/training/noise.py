@@ -10,6 +10,7 @@ Each kind is a source of its own, so that each has its own weight:
 - ``noise-dots``: "..." for the final stop of short sentences, on both sides;
 - ``noise-short``: pairs of up to three words, also of interfaces, with and without their final stop;
 - ``noise-dates``: "on Monday" and "lundi" become a date in the forms of both languages;
+- ``noise-days``: a day of the week or a month becomes another one, on both sides: but for "lundi" they are rare;
 - ``noise-places``: "Boston" becomes another place, of one or more words, real (written alike in both languages) or not;
 - ``noise-full-names``: "Tom" gets a family name.
 
@@ -43,6 +44,10 @@ _DAYS = {
 }
 _ENGLISH_MONTHS = "January February March April May June July August September October November December".split()
 _FRENCH_MONTHS = "janvier février mars avril mai juin juillet août septembre octobre novembre décembre".split()
+_ENGLISH_WEEKDAY = re.compile(rf"\b({'|'.join(_DAYS)})day\b")
+_FRENCH_WEEKDAY = re.compile(rf"\b({'|'.join(_DAYS.values())})(?:di|che)\b")
+_ENGLISH_MONTH = re.compile(rf"\b({'|'.join(_ENGLISH_MONTHS)})\b")
+_FRENCH_MONTH = re.compile(rf"\b({'|'.join(_FRENCH_MONTHS)})\b")
 _PLACE = re.compile(r"\bBoston\b")
 _IN_PLACE = re.compile(r"\b(?:in|to|from) ((?:[BCDFGJKLMNPQRSTVWXZ][a-z]+)(?: [A-Z][a-z]+)*)")
 _NEW = ("New", "Port", "San", "Santa", "Mount", "Fort")
@@ -130,6 +135,23 @@ def dated_pairs(pairs: Sequence[SentencePair], generator: random.Random, each: i
             )
 
 
+def renamed_days(pairs: Sequence[SentencePair], generator: random.Random, each: int = 3) -> Iterator[SentencePair]:
+    """The pairs with the same one day of the week, or one month, on both sides, ``each`` times with others instead."""
+    days = {f"{english}day": french + ("che" if french == "diman" else "di") for english, french in _DAYS.items()}
+    months = dict(zip(_ENGLISH_MONTHS, _FRENCH_MONTHS, strict=True))
+    kinds = (days, _ENGLISH_WEEKDAY, _FRENCH_WEEKDAY), (months, _ENGLISH_MONTH, _FRENCH_MONTH)
+    for pair in pairs:
+        for names, english, french in kinds:
+            first, second = english.findall(pair.first), french.findall(pair.second)
+            if len(first) != 1 or len(second) != 1:
+                continue
+            old = english.search(pair.first), french.search(pair.second)
+            if old[0] is None or old[1] is None or names[old[0][0]] != old[1][0]:
+                continue
+            for new in generator.sample(sorted(set(names) - {old[0][0]}), each):
+                yield SentencePair("noise-days", english.sub(new, pair.first), french.sub(names[new], pair.second))
+
+
 def shared_places(pairs: Sequence[SentencePair]) -> list[str]:
     """Names that follow "in", "to" or "from" and, in French, "à" or "de": mostly towns, of one word or several."""
     found = set()
@@ -202,6 +224,7 @@ def noisy_pairs(
     yield from dated_pairs(everyday, generator)
     yield from placed_pairs(everyday, generator)
     yield from fully_named_pairs(some(), generator)
+    yield from renamed_days(everyday, generator)
 
 
 def main() -> None:

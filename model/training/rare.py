@@ -5,6 +5,8 @@
 Most sentences of a small corpus teach the same few hundred words again; what a small model lacks is the rest. Given a
 weight of their own, these pairs are seen once more an epoch.
 
+With ``--read fr`` it is the French words that count, for a model that reads French.
+
 With ``--tokenizer runs/en-fr/tokenizer.model`` only those rare words count that start with the piece of another,
 common word ("plan|t"): the ones that a model reads wrongly most easily.
 """
@@ -26,12 +28,12 @@ SPLIT_SOURCE = "tatoeba-split"
 _WORD = re.compile(r"[^\W\d_]+")
 
 
-def rare_pairs(pairs: list[SentencePair], lowest: int, highest: int) -> Iterator[SentencePair]:
-    """The pairs with a word on the first side that stands in ``lowest`` to ``highest`` of all pairs.
+def rare_pairs(pairs: list[SentencePair], lowest: int, highest: int, side: str = "first") -> Iterator[SentencePair]:
+    """The pairs with a word on ``side`` ("first", "second") that stands in ``lowest`` to ``highest`` of all pairs.
 
     Names do not count: a word must also occur in small letters. Words below ``lowest`` are noise as often as not.
     """
-    words = [set(_WORD.findall(pair.first)) for pair in pairs]
+    words = [set(_WORD.findall(getattr(pair, side))) for pair in pairs]
     counts = Counter(word for found in words for word in found if word.islower())
     for pair, found in zip(pairs, words, strict=True):
         if any(lowest <= counts[word] <= highest for word in found):
@@ -63,12 +65,15 @@ def main() -> None:
     parser.add_argument("output", type=Path)
     parser.add_argument("--lowest", type=int, default=4)
     parser.add_argument("--highest", type=int, default=60)
+    parser.add_argument("--read", choices=("en", "fr"), default="en", help="the language that the model reads")
     parser.add_argument("--tokenizer", type=Path)
     arguments = parser.parse_args()
+    if arguments.tokenizer is not None and arguments.read != "en":
+        parser.error("--tokenizer knows the endings of English only: leave --read out")
     pairs = [pair for pair in read_pairs(arguments.corpus) if pair.source_name == BASE]
     bounds = arguments.lowest, arguments.highest
     chosen = (
-        rare_pairs(pairs, *bounds)
+        rare_pairs(pairs, *bounds, side="first" if arguments.read == "en" else "second")
         if arguments.tokenizer is None
         else misleading_pairs(pairs, Tokenizer(arguments.tokenizer), *bounds)
     )
