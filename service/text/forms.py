@@ -19,6 +19,7 @@ from functools import lru_cache
 
 import regex
 
+from service.text.capitals import in_capitals, visible_text
 from service.text.kept import KeptSpan, number_runs
 
 MASKS = tuple(chr(0xE000 + index) for index in range(10))
@@ -36,13 +37,12 @@ _UNSPACED_SCRIPT = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{La
 
 _LETTER = regex.compile(r"\p{L}")
 _SEPARATOR = r"[\s.,:;/'’·×hH⁄–—-]{1,3}"
-_SMALL_LETTER = regex.compile(r"\p{Ll}")
-_WORD = regex.compile(r"\p{L}[\p{L}\p{M}'’-]*")
 _PRONOUN = regex.compile(r"(?<![\w'’])i(?!\w)")
 _THOUSANDS = regex.compile(r",|[ \u00a0\u202f](?=\d)")
 _LETTERS = regex.compile(r"\p{L}++")
 _ORDINALS = frozenset("st nd rd th er re ère e ème eme ième d de ste o a h s x m".split())
 _FRENCH_ORDINAL = regex.compile(r"(?:er|re|ère|e|ème)(?!\p{L})")
+_ENGLISH_ORDINAL = regex.compile(r" ?+(st|nd|rd|th)(?!\p{L})")
 _GROUPS = regex.compile(r"\d+")
 _NUMBER_UNIT = regex.compile(r"(.*\d)\s*(\D*)", regex.DOTALL)
 _BETWEEN_AMOUNTS = regex.compile(r"\s?[–—-]\s?(?=\p{Lu}*\p{Sc})|(?<=[^\d\s(])(?<!\d[eE])\s?[–—-]\s?(?=\d)")
@@ -257,7 +257,7 @@ def make_form(
     is_capitals = in_capitals(original, spans)
     if any(_word(sign.written).search(span.text) for sign in spoken for span in spans):
         return None  # what is kept would be taken for the sign
-    visible = _visible_text(original, hidden)
+    visible = visible_text(original, hidden)
     usable = [char for char in placeholders if char not in visible]
     if len(usable) < len(hidden):
         return None
@@ -327,26 +327,6 @@ def _ranked(spoken: Sequence[Spoken], shown: str, starts: Sequence[int]) -> tupl
 @lru_cache(maxsize=64)
 def _word(word: str) -> regex.Pattern[str]:
     return regex.compile(rf"(?<![\w'’-]){regex.escape(word)}(?![\w'’-])", regex.IGNORECASE)
-
-
-def in_capitals(text: str, spans: Sequence[KeptSpan] = ()) -> bool:
-    """Whether a text shouts: all its letters are capitals, and it is more than an acronym."""
-    visible = _visible_text(text, spans)
-    if _SMALL_LETTER.search(visible):  # nearly always, and soon
-        return False
-    words = _WORD.findall(visible)
-    if not words or any(char.islower() for word in words for char in word):
-        return False
-    long_words = [word for word in words if sum(char.isupper() for char in word) > 1]
-    return len(long_words) > 1 or any(len(word) > 4 for word in long_words)
-
-
-def _visible_text(text: str, hidden: Sequence[KeptSpan]) -> str:
-    parts, done = [], 0
-    for span in hidden:
-        parts.append(text[done : span.start])
-        done = span.end
-    return " ".join([*parts, text[done:]])
 
 
 def _lower(char: str) -> str:
@@ -473,7 +453,11 @@ def _spaced_as_before(pieces: Sequence[Piece], form: Form) -> list[Piece]:
         elif last is not None and last.span is not None and piece.span is None:
             after = form.original[last.span.end : last.span.end + 8]
             is_number = last.span.is_soft and (after[:1].isalnum() or _FRENCH_ORDINAL.match(piece.text) is not None)
-            result += _behind_number(piece, after) if is_number else _behind(piece, after)
+            ordinal = _ENGLISH_ORDINAL.match(piece.text) if last.span.is_soft else None
+            if ordinal is not None:
+                result.append(_ordinal(last.span.text, piece, ordinal))
+            else:
+                result += _behind_number(piece, after) if is_number else _behind(piece, after)
         else:
             result.append(piece)
     return [piece for piece in result if piece.text]
@@ -486,6 +470,15 @@ def _behind_number(piece: Piece, source: str) -> list[Piece]:
     if letters is None or written is None or written[0].casefold() in (*_ORDINALS, letters[0].casefold()):
         return [piece]
     return [Piece(" ", piece.start, piece.start), piece]
+
+
+def _ordinal(number: str, piece: Piece, ending: regex.Match[str]) -> Piece:
+    """A translation's words behind a number that English makes an ordinal, *the 14th* of *le 14*: of this number."""
+    written = ending[1]
+    if number.isdecimal():
+        last = int(number[-2:])
+        written = "th" if 10 < last < 20 else {1: "st", 2: "nd", 3: "rd"}.get(last % 10, "th")
+    return Piece(written + piece.text[ending.end() :], piece.start + ending.start(1), piece.end)
 
 
 def _behind(piece: Piece, source: str) -> list[Piece]:

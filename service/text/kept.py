@@ -18,6 +18,7 @@ from typing import Literal, get_args
 
 import regex
 
+from service.text.capitals import in_capitals
 from service.text.code import COMMAND, OPTIONS, code_before_comment, is_code
 
 Kind = Literal[
@@ -461,10 +462,12 @@ def _unreadable(text: str, spans: list[KeptSpan], is_known: Callable[[str], bool
     """Between the spans, words that are too long for words, and those with a character that the model does not know."""
     if is_known is not None and _is_readable(text, is_known):
         return
+    # What shouts is shown in small letters, and a model may know no Ù but an ù.
+    shown = str.lower if in_capitals(text, spans) else str
     free_from = 0
     for start, end in [*((span.start, span.end) for span in spans), (len(text), len(text))]:
         for word in _WORD_RUN.finditer(text, free_from, start):
-            is_readable = is_known is None or all(map(is_known, unicodedata.normalize("NFC", word[0])))
+            is_readable = is_known is None or all(map(is_known, unicodedata.normalize("NFC", shown(word[0]))))
             if not is_readable or _LONG_WORD.fullmatch(word[0]):
                 yield KeptSpan(word.start(), word.end(), word[0], "unknown")
         free_from = max(free_from, end)

@@ -3,7 +3,8 @@ import regex
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from service.text.forms import DIGITS, MASKS, Piece, _exact_places, in_capitals, make_form
+from service.text.capitals import in_capitals
+from service.text.forms import DIGITS, MASKS, Piece, _exact_places, make_form
 from service.text.kept import KeptSpan, kept_spans
 from service.text.wording import spoken
 
@@ -17,6 +18,21 @@ def form_of(text, placeholders=MASKS, *, hide_all=False):
 def restored(text, translation, placeholders=MASKS, **options):
     result = form_of(text, placeholders, **options).restore(translation)
     return result and result.text
+
+
+@pytest.mark.parametrize(
+    ("source", "written", "expected"),
+    [
+        ("Le 14 juillet.", "The \ue000th of July.", "The 14th of July."),
+        ("Le 14 juillet.", "The \ue000 th of July.", "The 14th of July."),
+        ("le 21 juin", "the \ue000 th of June", "the 21st of June"),
+        ("le 12 juin", "the \ue000nd of June", "the 12th of June"),
+        ("le 3 mars 1985", "March the \ue000 rd, \ue001", "March the 3rd, 1985"),
+        ("5 places", "\ue000 thin places", "5 thin places"),
+    ],
+)
+def test_a_number_that_english_makes_an_ordinal_is_written_as_one(source, written, expected):
+    assert restored(source, written, hide_all=True) == expected
 
 
 def test_a_hidden_span_is_one_character_and_comes_back():

@@ -190,6 +190,14 @@ def test_words_with_unknown_characters_are_kept_whole():
     assert found("the cafe\u0301", is_known) == []
 
 
+def test_what_shouts_is_shown_in_small_letters_and_may_have_capitals_that_no_model_knows():
+    def is_known(char):
+        return char != "Ù"
+
+    assert found("OÙ SONT LES CLÉS ?", is_known) == []
+    assert found("Il dit OÙ et rien de plus.", is_known) == ["OÙ"]
+
+
 def test_only_numbers_are_soft():
     spans = kept_spans("5 apples, 3 kg, a_b and 🎵")
     assert [span.is_soft for span in spans] == [True, True, False, False]
