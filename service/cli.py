@@ -127,7 +127,7 @@ def serve(
         settings = load_settings(
             host=host,
             port=port,
-            models=tuple(map(_folder_of, model)) if model else None,
+            models=_folders_of(model) if model else None,
             log_level=log_level.value if log_level else None,
             allow_open=allow_open or None,
         )
@@ -560,13 +560,18 @@ def _only_model(settings: Settings) -> Path:
 
 def _folder_of(model: Path) -> Path:
     """The folder that is meant: a name may be that of a model that comes with Gossamer."""
-    if model.exists():
-        return model
+    return _folders_of([model])[0]
+
+
+def _folders_of(models: Sequence[Path]) -> tuple[Path, ...]:
+    """The folders that are meant; those that are none are all named."""
     names = sorted(config.parent.name for config in BUNDLED_MODELS.glob("*/config.json"))
-    if model.name in names and len(model.parts) == 1:
-        return BUNDLED_MODELS / model
-    told = f"with Gossamer come: {', '.join(names)}" if names else "none comes with this Gossamer"
-    _fail(f"--model is {model}; allowed is a checkpoint folder, or the name of a model ({told})", EXIT_USAGE)
+    unknown = [str(model) for model in models if not model.exists() and str(model) not in names]
+    if unknown:
+        told = f"with Gossamer come: {', '.join(names)}" if names else "none comes with this Gossamer"
+        allowed = f"allowed is a checkpoint folder, or the name of a model ({told})"
+        _fail(f"--model is {', '.join(unknown)}; {allowed}", EXIT_USAGE)
+    return tuple(model if model.exists() else BUNDLED_MODELS / model for model in models)
 
 
 def _settings_for(model: Path | None) -> Settings:
