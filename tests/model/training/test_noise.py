@@ -11,6 +11,7 @@ from model.training.noise import (
     noisy_pairs,
     placed_pairs,
     random_date,
+    renamed_days,
     shared_places,
     short_pairs,
     with_dots,
@@ -82,6 +83,31 @@ def test_dates_say_the_same_day_in_both_languages():
     assert any(re.fullmatch(r"May \d+, \d{4}", english) for english, _ in made)
 
 
+def test_the_same_day_or_month_of_both_sides_gets_another_name():
+    pairs = [
+        pair("He comes on Sunday.", "Il vient le dimanche."),
+        pair("It's cold in March.", "Il fait froid en mars."),
+        pair("On Monday or Friday.", "Lundi ou vendredi."),
+        pair("On Tuesday.", "Le mercredi."),
+        pair("He is on the march.", "Il est en mars."),
+        pair("See you tomorrow.", "À demain."),
+    ]
+    days = {
+        f"{english}day": f"{french}{'che' if english == 'Sun' else 'di'}" for english, french in noise._DAYS.items()
+    }
+    months = dict(zip(noise._ENGLISH_MONTHS, noise._FRENCH_MONTHS, strict=True))
+    made = texts(renamed_days(pairs, random.Random(1), each=4))
+    assert len(made) == len(set(made)) == 8
+    for first, second in made[:4]:
+        day = re.fullmatch(r"He comes on (\w+)\.", first)[1]
+        assert day != "Sunday"
+        assert second == f"Il vient le {days[day]}."
+    for first, second in made[4:]:
+        month = re.fullmatch(r"It's cold in (\w+)\.", first)[1]
+        assert month != "March"
+        assert second == f"Il fait froid en {months[month]}."
+
+
 def test_only_a_day_that_stands_alone_on_both_sides_becomes_a_date():
     pairs = [
         pair("Come on Monday.", "Viens lundi."),
@@ -144,7 +170,8 @@ def test_the_same_seed_makes_the_same_pairs_and_every_kind_has_its_source(tmp_pa
     assert made == list(noisy_pairs(everyday, interface, "first", 0.5, 1))
     kinds = {name: sum(pair.source_name == name for pair in made) for name in {pair.source_name for pair in made}}
     assert set(kinds) == {
-        f"noise-{kind}" for kind in ("apostrophes", "capitals", "dots", "short", "dates", "places", "full-names")
+        f"noise-{kind}"
+        for kind in ("apostrophes", "capitals", "dots", "short", "dates", "days", "places", "full-names")
     }
     assert 40 < kinds["noise-capitals"] < 80
     assert f"noise-capitals: {kinds['noise-capitals']}" in capsys.readouterr().out

@@ -11,6 +11,14 @@ def test_pairs_with_a_word_that_is_rare_but_not_a_name_are_chosen():
     assert chosen == [SentencePair("tatoeba-rare", "The plant grows.", "La plante pousse.")] * 2
 
 
+def test_what_is_rare_may_be_asked_of_the_other_side():
+    common = [SentencePair("tatoeba", f"The plant {'x' * index}.", "La plante pousse bien.") for index in range(1, 9)]
+    rare = [SentencePair("tatoeba", "The plant.", "Le robinet fuit.")] * 2
+    assert list(rare_pairs([*common, *rare], lowest=2, highest=3)) == []
+    chosen = list(rare_pairs([*common, *rare], lowest=2, highest=3, side="second"))
+    assert chosen == [SentencePair("tatoeba-rare", "The plant.", "Le robinet fuit.")] * 2
+
+
 class _Splitter:
     """Splits "plant" into "plan" and "t", as a small vocabulary does; every other word is one piece."""
 
