@@ -30,6 +30,7 @@ from model.decoding import DecodingOptions, Hypothesis
 from model.lexicon import Lexicon
 from model.tokenizer import Encoding, TextTokenizer
 from service.engine.request import SequenceRequest, SequenceResult
+from service.text.capitals import visible_text
 from service.text.ends import ENGLISH_ORDINAL, Ends, certain, ends, finished
 from service.text.forms import DIGITS, MASKS, NEVER_WRITTEN, Form, Piece, make_form
 from service.text.guards import MINOR_FAULTS, Fault, faults, is_too_long
@@ -515,7 +516,7 @@ class SegmentWork:
         outer = _outer_spans(node)
         if separators or outer:
             self._part(node, sorted({*separators, *outer}, key=lambda span: span.start), fragments=False)
-        elif len(self.encode(_without(node.text, hard)).ids) > self._max_tokens:
+        elif len(self.encode(visible_text(node.text, hard)).ids) > self._max_tokens:
             if not self._halve(node):
                 self._leave(node)
         elif not self._try(node, hard):
@@ -829,7 +830,7 @@ class SegmentWork:
         """What there is to translate."""
         lexicon = self._vocabulary.lexicon
         found = () if lexicon is None else names(node.text, node.spans, lexicon)
-        return _without(node.text, sorted([*node.spans, *found], key=lambda span: span.start))
+        return visible_text(node.text, sorted([*node.spans, *found], key=lambda span: span.start))
 
     def _repeated(self, node: _Node) -> _Repeated | None:
         return None if node.spans else _Repeated.find(node.text, self._ends(node).end)
@@ -905,7 +906,7 @@ class SegmentWork:
         if self._options.max_target_tokens is not None and hypothesis.finish_reason == "length":
             return ()  # as the caller wanted it
         repeated = self._repeated(node)
-        source = _without(doubled(node.text), node.spans) if repeated is None else repeated.block
+        source = visible_text(doubled(node.text), node.spans) if repeated is None else repeated.block
         found: list[_Fault] = [fault for fault in faults(source, said) if fault != "too_long"]
         lexicon = self._vocabulary.lexicon
         if lexicon is not None and "untranslated" not in found:
@@ -1131,14 +1132,6 @@ def _joined(
     wanted += [KeptSpan(start, end, text[start:end], "term") for start, end in terms]
     free = [span for span in found if all(span.end <= own.start or own.end <= span.start for own in wanted)]
     return tuple(sorted([*wanted, *free], key=lambda span: span.start))
-
-
-def _without(text: str, spans: Sequence[KeptSpan]) -> str:
-    parts, done = [], 0
-    for span in spans:
-        parts.append(text[done : span.start])
-        done = span.end
-    return " ".join([*parts, text[done:]])
 
 
 def _outer_spans(node: _Node) -> list[KeptSpan]:

@@ -142,13 +142,10 @@ def renamed_days(pairs: Sequence[SentencePair], generator: random.Random, each: 
     kinds = (days, _ENGLISH_WEEKDAY, _FRENCH_WEEKDAY), (months, _ENGLISH_MONTH, _FRENCH_MONTH)
     for pair in pairs:
         for names, english, french in kinds:
-            first, second = english.findall(pair.first), french.findall(pair.second)
-            if len(first) != 1 or len(second) != 1:
+            first, second = list(english.finditer(pair.first)), list(french.finditer(pair.second))
+            if len(first) != 1 or len(second) != 1 or names[first[0][0]] != second[0][0]:
                 continue
-            old = english.search(pair.first), french.search(pair.second)
-            if old[0] is None or old[1] is None or names[old[0][0]] != old[1][0]:
-                continue
-            for new in generator.sample(sorted(set(names) - {old[0][0]}), each):
+            for new in generator.sample(sorted(set(names) - {first[0][0]}), each):
                 yield SentencePair("noise-days", english.sub(new, pair.first), french.sub(names[new], pair.second))
 
 

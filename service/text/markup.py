@@ -16,7 +16,7 @@ import html
 import re
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -651,15 +651,7 @@ def _add_attributes(markup: Markup, index: int) -> None:
         and (token.attributes.get("type") or "").strip().lower() in _LABELLED_BY_VALUE
     ):
         wanted += ("value",)
-    if not any(name in token.attributes for name in wanted):
-        return
-    seen: set[str] = set()
-    begin = 1 + len(token.name)
-    for match in _TAG_ATTRIBUTE.finditer(token.raw, begin):
-        name = match[1] if markup._rules.is_xml else match[1].lower()
-        if name in seen or name not in wanted:
-            continue
-        seen.add(name)
+    for match in _attribute_values(markup, token, wanted):
         value = match[2]
         quote = value[0] if value[0] in "\"'" else '"'
         text = html.unescape(value[1:-1] if value[0] in "\"'" else value)
@@ -681,21 +673,30 @@ def _add_languages(markup: Markup, index: int, is_xhtml: bool) -> None:
         wanted = _LANGUAGE_ATTRIBUTES if is_xhtml else ("xml:lang",)
     elif token.name == "meta" and token.attributes.get("http-equiv", "").strip().lower() == "content-language":
         wanted = ("content",)
-    if not any(name in token.attributes for name in wanted):
+    found = list(_attribute_values(markup, token, wanted))
+    if not found:
         return
     places = markup._attributes.setdefault(index, [])
+    for match in found:
+        start, end = match.span(2)
+        if match[2][0] in "\"'":
+            start, end = start + 1, end - 1
+        code = token.raw[start:end]
+        places.append((code, start, end))
+        markup.declared.add(code)
+    places.sort(key=lambda place: place[1])
+
+
+def _attribute_values(markup: Markup, token: Token, wanted: Sequence[str]) -> Iterator[re.Match[str]]:
+    """For each wanted attribute of a tag where it is written, its value as group 2; of one that repeats, the first."""
+    if not any(name in token.attributes for name in wanted):
+        return
     seen: set[str] = set()
     for match in _TAG_ATTRIBUTE.finditer(token.raw, 1 + len(token.name)):
         name = match[1] if markup._rules.is_xml else match[1].lower()
         if name in wanted and name not in seen:
             seen.add(name)
-            start, end = match.span(2)
-            if match[2][0] in "\"'":
-                start, end = start + 1, end - 1
-            code = token.raw[start:end]
-            places.append((code, start, end))
-            markup.declared.add(code)
-    places.sort(key=lambda place: place[1])
+            yield match
 
 
 def _attribute_references(value: str) -> dict[str, str]:

@@ -121,18 +121,16 @@ def loses_title(source: str, target: str, source_language: str, target_language:
 def names(text: str, spans: Sequence[KeptSpan], lexicon: Lexicon) -> Iterator[KeptSpan]:
     """The names of a text that its translation should have; in order, those all in capitals first."""
     shown, places = _composed(text)
-    found = list(_CAPITALISED.finditer(shown))
-    num_small = None
-    for match in _SHOUTED.finditer(shown):
-        num_small = sum(word[0].islower() for word in _WORD.findall(shown)) if num_small is None else num_small
+    found, shouted = list(_CAPITALISED.finditer(shown)), list(_SHOUTED.finditer(shown))
+    if not (found or shouted):
+        return
+    num_small = sum(word[0].islower() for word in _WORD.findall(shown))
+    for match in shouted:
         start, end = places[match.start()], places[match.end()]
         is_free = not any(span.start < end and start < span.end for span in spans)
         if num_small and is_free and not lexicon.is_translated(match[0]):
             yield KeptSpan(start, end, text[start:end], "name")
-    if not found:
-        return
     # A heading gives every word a capital, which says nothing then.
-    num_small = sum(word[0].islower() for word in _WORD.findall(shown))
     is_heading = sum(match.start() > 0 for match in found) > num_small
     for match in found:
         is_surname = bool(_SURNAME.match(match[0]))
