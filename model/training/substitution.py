@@ -127,7 +127,7 @@ def _place(english: Sequence[str], french: Sequence[str], first: int, second: in
 
 
 def rare_words(slots: Iterable[Slot], read: str, lowest: int, highest: int) -> dict[tuple[str, str], set[Place]]:
-    """Words and their one translation, as often as not and twice at least, with the places where they stand.
+    """Words and their translations that a third of their slots have, with the places where they stand.
 
     Args:
         slots: Of the whole corpus.
@@ -143,7 +143,7 @@ def rare_words(slots: Iterable[Slot], read: str, lowest: int, highest: int) -> d
     found = {}
     for word, counts in translations.items():
         for words, count in counts.items():
-            if counts.total() <= highest and count >= max(lowest, counts.total() / 2) and len(word) >= _MIN_LETTERS:
+            if counts.total() <= highest and count >= max(lowest, counts.total() / 3) and len(word) >= _MIN_LETTERS:
                 found[words] = places[words]
     return found
 
@@ -193,7 +193,7 @@ def main() -> None:
     parser.add_argument("--sources", nargs="*", default=[], help="more sources that rare words are taken from")
     parser.add_argument("--lowest", type=int, default=2, help="in how many places a rare word stands at least")
     parser.add_argument("--highest", type=int, default=30, help="in how many it stands at most")
-    parser.add_argument("--each", type=int, default=6, help="new pairs for each rare word")
+    parser.add_argument("--each", type=int, default=10, help="new pairs for each rare word")
     parser.add_argument("--longest", type=int, default=30, help="words of a side; longer pairs are left out")
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
