@@ -95,7 +95,8 @@ class DecodingOptions:
         beam_threshold: Nats, 0 to 1,000: a running hypothesis is given up when it lies more than that below the best
             one of its step, or below where it had to be now to score like the best finished one (absolute threshold
             pruning, Freitag and Al-Onaizan 2017). Where the model is sure, a beam then costs little more than greedy
-            search, and there are fewer hypotheses than `num_hypotheses`. None gives up none.
+            search, and there are fewer hypotheses than `num_hypotheses`. None gives up none, and is
+            all there is without a beam.
         num_hypotheses: How many hypotheses are wanted, 1 to `beam_size`.
         temperature: 0 takes the most probable token. Above 0 (up to 100) tokens are drawn from
             softmax(log_probs / temperature).
@@ -149,6 +150,9 @@ class DecodingOptions:
         if self.temperature > 0 and self.beam_size > 1:
             allowed = f"only 0 with a beam_size above 1, which is {self.beam_size}"
             raise InvalidDecodingOptions("temperature", self.temperature, allowed)
+        if self.beam_threshold is not None and self.beam_size == 1:
+            allowed = "none with a beam_size of 1, which has nothing to give up"
+            raise InvalidDecodingOptions("beam_threshold", self.beam_threshold, allowed)
         for name, value in (("top_k", self.top_k), ("top_p", self.top_p)):
             if value is not None and self.temperature == 0:
                 raise InvalidDecodingOptions(name, value, "none without a temperature above 0, for nothing is drawn")

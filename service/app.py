@@ -12,6 +12,7 @@ import logging
 import math
 import platform
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,6 @@ from model.tokenizer import TextTokenizer
 from service import heap
 from service.api import inspect, operations, pages, translate
 from service.api.auth import Gate, Guard
-from service.api.defaults import TIMEOUT_HEADER
 from service.api.deps import Services
 from service.api.dialects import deepl, deepl_glossaries, libretranslate
 from service.api.dialects.answers import DialectErrors
@@ -37,6 +37,7 @@ from service.api.errors import STATUS_TABLE, answer_error
 from service.api.limits import LimitedEngine, RateLimits
 from service.api.middleware import REQUEST_ID_HEADER, BodyLimits, HeadAsGet, RequestContext, SecurityHeaders
 from service.api.shedding import Shedding
+from service.api.timeouts import TIMEOUT_HEADER
 from service.engine.async_engine import AsyncEngine
 from service.engine.core import StepMessage
 from service.engine.errors import EngineDead, EngineStopping
@@ -121,7 +122,7 @@ def create_app(
         models = open_models(settings)
         tokenizers = {model.description.name: model.tokenizer for model in models}
         lexicons = _lexicons(models)
-        engine = _make_engine(settings, models, inspection, metrics.count_step)
+        engine = _make_engine(settings, models, inspection, metrics.count_step, warms_detection=True)
         if settings.self_check:
             engine = CheckedEngine(engine, _translator(engine, tokenizers, settings))
     elif replayer is not None:
@@ -300,7 +301,12 @@ def open_tracing(settings: Settings, version: str, exporter: SpanExporter | None
 
 
 def _make_engine(
-    settings: Settings, models: Sequence[ModelFolder], inspection: Inspection, on_step: Callable[[StepMessage], None]
+    settings: Settings,
+    models: Sequence[ModelFolder],
+    inspection: Inspection,
+    on_step: Callable[[StepMessage], None],
+    *,
+    warms_detection: bool = False,
 ) -> Engine:
     limits = settings.engine_limits()
     threads = settings.torch_threads or _threads_of_container()
@@ -313,11 +319,14 @@ def _make_engine(
         from service.engine.runner import Runner
 
         device = choose_device(settings.device)
-        with heap.reading_a_model():
+        # Whoever is ready can find out languages at once, too; beside the models that costs the start next to nothing.
+        with heap.reading_a_model(), ThreadPoolExecutor(1, "detection") as beside:
+            warmed = beside.submit(detection.warm_up if warms_detection else lambda: None)
             checkpoints = [
                 load_checkpoint(model.folder, device, precision=settings.precision, tokenizer=model.tokenizer)
                 for model in models
             ]
+            warmed.result()
         runner = Runner(
             checkpoints,
             limits,
@@ -364,9 +373,6 @@ async def _live(engine: Engine, on_engine_dead: Callable[[EngineDead], None] | N
     """Starts the engine and waits for its end; `is_own`: this process is there for nothing else."""
     try:
         await engine.start()
-        # Where there is nothing to choose from few ask for it, and those who do wait a second once.
-        if is_own and len({info.source_language for info in engine.models()}) > 1:
-            await asyncio.to_thread(detection.warm_up)  # beside the first requests, which may not need it
         if is_own:
             heap.settle()
         names = ", ".join(f"{info.name} ({info.revision})" for info in engine.models())

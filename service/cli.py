@@ -11,10 +11,10 @@ import importlib.metadata
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -89,9 +89,8 @@ ModelOption = Annotated[
     Path | None,
     typer.Option("--model", "-m", help=f"{_MODEL}. Default: the only one that would be served."),
 ]
-BeamOption = Annotated[
-    int, typer.Option("--beam-size", "-b", help="Hypotheses kept alive, 1 to 16: 1 is fastest, 4 often a bit better.")
-]
+_BEAM = "Hypotheses kept alive, 1 to 16: 1 is fastest, 4 often a bit better."
+BeamOption = Annotated[int, typer.Option("--beam-size", "-b", help=_BEAM)]
 
 
 @app.command(
@@ -297,7 +296,12 @@ def translate(
     model: Annotated[
         Path | None, typer.Option("--model", "-m", help=f"{_MODEL}. Default: all that come with Gossamer.")
     ] = None,
-    beam_size: BeamOption = 4,
+    beam_size: Annotated[
+        int | None,
+        typer.Option(
+            "--beam-size", "-b", help=f"{_BEAM} Default: what GOSSAMER_DEFAULT_BEAM_SIZE says, or the server's."
+        ),
+    ] = None,
     server: Annotated[
         str | None, typer.Option(metavar="URL", help="Let this server translate, instead of this machine.")
     ] = None,
@@ -344,7 +348,7 @@ def translate(
     """
     from service.translate_command import InputError, Inputs, TranslationFailed, translate_inputs
 
-    options = _options(beam_size)
+    decoding = {} if beam_size is None else {"beam_size": _options(beam_size).beam_size}
     if texts and file:
         _fail("give texts or files, not both", EXIT_USAGE)
     if texts and "-" in texts and len(texts) > 1:
@@ -367,7 +371,7 @@ def translate(
             model,
             source,
             target,
-            options,
+            decoding,
             ray_workers,
             ray_cpus,
             sys.stderr.isatty() if progress is None else progress,
@@ -384,7 +388,7 @@ def translate(
                 api_key=api_key,
                 source=source,
                 target=target,
-                options=options,
+                decoding=decoding,
                 show_progress=progress,
                 tell=lambda message: typer.echo(message, err=True),
                 output=output,
@@ -402,7 +406,7 @@ def _translate_with_ray(
     model: Path | None,
     source: str | None,
     target: str | None,
-    options: DecodingOptions,
+    decoding: Mapping[str, Any],
     num_workers: int | None,
     cpus_per_worker: int,
     show_progress: bool,
@@ -416,7 +420,7 @@ def _translate_with_ray(
         _fail_without_package(error, "a Ray cluster", "ray")
     try:
         settings = _settings_for(_folder_of(model).resolve() if model else None)
-        job = RayJob(address, Path(file), output, settings, source, target, options, num_workers, cpus_per_worker)
+        job = RayJob(address, Path(file), output, settings, source, target, decoding, num_workers, cpus_per_worker)
         total = job.input.stat().st_size if job.input.is_file() else None
         with progress_bar(total, show_progress) as report:
             translate_with_ray(job, report, lambda message: typer.echo(message, err=True))

@@ -25,7 +25,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from model.decoding import DecodingOptions
+from service.search_options import search_options
 from service.settings import Settings
 from service.translate_command import InputError, TranslationFailed, line_blocks, open_engine
 
@@ -55,7 +55,7 @@ class RayJob:
         settings: For the workers' engines: the models' folders must be there on every machine.
         source: As for `translate_inputs`; so are the next two.
         target: Language code.
-        options: How to search.
+        decoding: As for `translate_inputs`.
         num_workers: How many; None for as many as the cluster has room for.
         cpus_per_worker: Processors, and threads, of each.
     """
@@ -66,7 +66,7 @@ class RayJob:
     settings: Settings
     source: str | None
     target: str | None
-    options: DecodingOptions
+    decoding: Mapping[str, Any]
     num_workers: int | None = None
     cpus_per_worker: int = 2
 
@@ -104,8 +104,8 @@ class _Note:
 class _Worker:
     """An engine in a process of Ray's."""
 
-    def __init__(self, settings: Settings, source: str | None, target: str | None, options: DecodingOptions) -> None:
-        self._opened = open_engine(settings, source, target, options, "text")
+    def __init__(self, settings: Settings, source: str | None, target: str | None, decoding: Mapping[str, Any]) -> None:
+        self._opened = open_engine(settings, source, target, decoding, "text")
 
     async def start(self) -> dict[str, str]:
         """Loads the models; gives their revisions."""
@@ -147,7 +147,7 @@ class _Workers:
         settings = job.settings.model_copy(update={"torch_threads": job.cpus_per_worker})
         # Blocks of a lost worker are given to another one at once, so Ray need not bring it back itself.
         remote = ray.remote(num_cpus=job.cpus_per_worker, num_gpus=num_gpus, max_restarts=0, max_concurrency=8)(_Worker)
-        self._make: Callable[[], Any] = lambda: remote.remote(settings, job.source, job.target, job.options)
+        self._make: Callable[[], Any] = lambda: remote.remote(settings, job.source, job.target, job.decoding)
         self.members: list[_Member] = []
         self.num_lost = 0
         self._num_failed_starts = 0
@@ -351,7 +351,8 @@ class _Writer:
 
 
 def _open_note(job: RayJob, revisions: Mapping[str, str]) -> _Note:
-    wish = {"source": job.source, "target": job.target, "options": asdict(job.options), "models": dict(revisions)}
+    options = search_options(job.settings, (), job.decoding)
+    wish = {"source": job.source, "target": job.target, "options": asdict(options), "models": dict(revisions)}
     wish = json.loads(json.dumps(wish))
     if not job.note_path.exists():
         return _Note(wish)

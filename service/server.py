@@ -5,25 +5,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import secrets
 import signal
 import socket
 import sys
 import time
 from collections.abc import Callable
-from http import HTTPStatus
 from types import FrameType
 from typing import NoReturn
 
 import uvicorn
-from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
-from service.api.errors import HeadersTooLarge, MalformedRequest, problem_response
 from service.app import create_app
 from service.engine.errors import EngineDead
 from service.engine.interface import Engine
 from service.engine.work import open_works
-from service.observability.logging import request_id
+from service.protocol import patient_protocol
 from service.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -38,9 +34,6 @@ _KEEP_ALIVE_SECONDS = 75
 
 _SAME_SIGNAL_SECONDS = 0.25
 """A signal so soon after another one is the same: a terminal and a program between the two both pass it on."""
-
-_LINGER_SECONDS = 2
-"""How long a client that was refused because it sent no HTTP may go on sending, to nobody."""
 
 _LAST_ANSWERS_SECONDS = 5
 """How long answers may take to be sent after the engine has ended every request."""
@@ -75,7 +68,7 @@ def run(settings: Settings, announce: Callable[[str], None]) -> bool:
     app = create_app(settings, on_engine_dead=on_engine_dead)
     config = uvicorn.Config(
         app,
-        http=_patient_protocol(settings.receive_timeout_seconds),
+        http=patient_protocol(settings.receive_timeout_seconds),
         lifespan="on",
         ws="none",
         log_config=None,
@@ -153,93 +146,6 @@ class _Server(uvicorn.Server):
         await self._is_hurried.wait()
         logger.warning("told a second time: stopping at once, and refusing the %d requests that run", len(open_works()))
         await engine.stop(0)
-
-
-def _patient_protocol(max_seconds: float) -> type[asyncio.Protocol]:
-    """The server's protocol, with what uvicorn itself has not.
-
-    A limit on how long the headers of a request may take, and errors of our own where what comes is no HTTP.
-    """
-
-    class PatientProtocol(AutoHTTPProtocol):  # type: ignore[misc,valid-type]  # chosen when it is imported
-        _timer: asyncio.TimerHandle | None = None
-        _is_refused = False
-
-        def connection_made(self, transport: asyncio.BaseTransport) -> None:
-            super().connection_made(transport)
-            self._watch()
-
-        def data_received(self, data: bytes) -> None:
-            if self._is_refused:
-                return
-            super().data_received(data)
-            if not self._is_refused:
-                self._watch()
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            super().connection_lost(exc)
-            self._unwatch()
-
-        def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - says nothing that the parser's error does not
-            if not self._is_between_requests():
-                if self.cycle.response_started:  # another answer is on its way: there is no place for this one
-                    self.transport.close()
-                    return
-                self.cycle.disconnected = True
-                self.cycle.message_event.set()
-            head, body = _refusal(sys.exception())
-            dates = [name + b": " + value for name, value in self.server_state.default_headers]
-            self.transport.write(b"\r\n".join([*head, *dates, b"", body]))
-            # What still comes is read and dropped: a connection closed before that is a reset to the client, which then
-            # never sees the answer.
-            self._is_refused = True
-            self.transport.write_eof()
-            self._unwatch()
-            self._timer = self.loop.call_later(_LINGER_SECONDS, self.transport.close)
-
-        def _is_between_requests(self) -> bool:
-            return self.cycle is None or self.cycle.response_complete
-
-        def _watch(self) -> None:
-            if not self._is_between_requests():
-                self._unwatch()
-            elif self._timer is None:
-                self._timer = self.loop.call_later(max_seconds, self._give_up)
-
-        def _unwatch(self) -> None:
-            if self._timer is not None:
-                self._timer.cancel()
-                self._timer = None
-
-        def _give_up(self) -> None:
-            self._timer = None
-            if self._is_between_requests():
-                self.transport.close()
-
-    return PatientProtocol
-
-
-def _refusal(error: BaseException | None) -> tuple[list[bytes], bytes]:
-    """The answer to what is no HTTP: the lines of its head, and its body.
-
-    Args:
-        error: The parser's, whose words after a colon are what was received.
-    """
-    status = getattr(error, "error_status_hint", HTTPStatus.BAD_REQUEST)
-    fault = str(error).partition(":")[0] or "it cannot be read"
-    told = request_id.set(secrets.token_hex(16))
-    try:
-        response = problem_response(
-            HeadersTooLarge("the request's line and headers are longer than the server reads")
-            if status == HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
-            else MalformedRequest(f"what came is no HTTP/1.1 request that can be served: {fault}")
-        )
-        logger.info("refused what is no HTTP: %s", fault)
-    finally:
-        request_id.reset(told)
-    reason = HTTPStatus(response.status_code).phrase
-    lines = [f"HTTP/1.1 {response.status_code} {reason}".encode()]
-    return [*lines, *(name + b": " + value for name, value in response.raw_headers)], bytes(response.body)
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
-from model.decoding import DecodingOptions
 from service.settings import Settings, load_settings
 
 Format = Literal["text", "html", "xml"]
@@ -128,7 +127,7 @@ def translate_inputs(
     api_key: str | None,
     source: str | None,
     target: str | None,
-    options: DecodingOptions,
+    decoding: Mapping[str, Any],
     show_progress: bool | None,
     tell: Callable[[str], None],
     output: Path | None = None,
@@ -142,7 +141,7 @@ def translate_inputs(
         api_key: For the server.
         source: Language code, or `auto`; None is that of the only model that fits, and `auto` where several do.
         target: Language code; None where only one model fits.
-        options: How to search.
+        decoding: How to search, as far as the caller says; the rest is decided by the settings, or the server.
         show_progress: Whether a bar is shown; None if a person would want it.
         tell: Told what a person should know.
         output: File to write instead; one that is there is replaced, as soon as there is something to write.
@@ -160,9 +159,9 @@ def translate_inputs(
         raise InputError("standard input is closed")
     inputs.check()
     opened = (
-        _by_server(server, api_key, source, target, options, inputs.format)
+        _by_server(server, api_key, source, target, decoding, inputs.format)
         if server is not None
-        else _by_engine(settings or load_settings({}), source, target, options, inputs.format)
+        else _by_engine(settings or load_settings({}), source, target, decoding, inputs.format)
     )
     name = "standard output" if output is None else str(output)
     with (
@@ -232,11 +231,11 @@ def check_output(output: Path, inputs: Sequence[str | Path] = ()) -> None:
 
 @contextlib.contextmanager
 def _by_engine(
-    settings: Settings, source: str | None, target: str | None, options: DecodingOptions, format_: Format
+    settings: Settings, source: str | None, target: str | None, decoding: Mapping[str, Any], format_: Format
 ) -> Iterator[Translate]:
     with asyncio.Runner() as runner:
         stack = contextlib.AsyncExitStack()
-        opened = open_engine(settings, source, target, options, format_)
+        opened = open_engine(settings, source, target, decoding, format_)
         translate, _ = runner.run(stack.enter_async_context(opened))
         try:
             yield lambda text: runner.run(translate(text))
@@ -246,7 +245,7 @@ def _by_engine(
 
 @contextlib.asynccontextmanager
 async def open_engine(
-    settings: Settings, source: str | None, target: str | None, options: DecodingOptions, format_: Format
+    settings: Settings, source: str | None, target: str | None, decoding: Mapping[str, Any], format_: Format
 ) -> AsyncIterator[tuple[Callable[[str], Coroutine[Any, Any, str]], Mapping[str, str]]]:
     """An engine of this process: what translates with it, and the revisions of its models by their names.
 
@@ -259,6 +258,7 @@ async def open_engine(
     from service.engine.interface import ModelInfo
     from service.markup import read_markups
     from service.routing import UnknownLanguagePair
+    from service.search_options import search_options
     from service.settings import SettingsError
     from service.text.markup import MarkupError
     from service.translator import Job, UnknownSourceLanguage
@@ -293,7 +293,7 @@ async def open_engine(
         async def run(text: str) -> str:
             markups = [] if format_ == "text" else await read_markups(format_, [text])
             model = await find_model(markups[0].text if markups else text)
-            job = Job((text,), model, options)
+            job = Job((text,), model, search_options(settings, (model,), decoding))
             done = await (documents.translate(job, markups) if markups else translator.translate(job))
             return done.texts[0].text
 
@@ -317,7 +317,7 @@ def _by_server(
     api_key: str | None,
     source: str | None,
     target: str | None,
-    options: DecodingOptions,
+    decoding: Mapping[str, Any],
     format_: Format,
 ) -> Iterator[Translate]:
     from gossamer.client import Answer, ApiError, Client, GossamerError
@@ -330,9 +330,7 @@ def _by_server(
         language: str | None = None  # of the texts, as far as the server found it out
 
         def ask(text: str, source: str | None) -> Answer:
-            return client.translate(
-                text, source=source, target=target, format=format_, decoding={"beam_size": options.beam_size}
-            )
+            return client.translate(text, source=source, target=target, format=format_, decoding=decoding)
 
         def translate(text: str) -> str:
             nonlocal language

@@ -486,14 +486,6 @@ class Translator:
         models = self._models()
         return (*by_target(models), *routes(models))
 
-    def pairs(self) -> tuple[str, ...]:
-        """The language pairs that can be translated, as `en-fr`.
-
-        Raises:
-            EngineStopping: If no model is loaded yet.
-        """
-        return tuple(sorted({f"{info.source_language}-{info.target_language}" for info in self.ways()}))
-
     def source_languages(self, *, model: str | None = None, target: str | None = None) -> tuple[str, ...]:
         """The languages that can be translated, in alphabetical order, where a model or a target is given from there.
 

@@ -37,7 +37,7 @@ _DESCRIPTIONS = {
     429: "Too many look inside at once; see `Retry-After`.",
     502: "The model gave no usable translation.",
     503: "The server is busy, loading or stopping; see `Retry-After`.",
-    504: "The deadline passed.",
+    504: "The deadline passed; see `Retry-After`.",
 }
 
 

@@ -8,6 +8,8 @@ Errors are problem details (RFC 9457) with the media type `application/problem+j
 
 ApiError
 ├── MalformedRequest       what came is no HTTP
+│   ├── UnknownHttpVersion
+│   └── UnknownTransferCoding
 ├── HeadersTooLarge
 ├── InvalidJson            the body is no JSON
 ├── UnsupportedMediaType   the body is not said to be JSON
@@ -32,6 +34,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,11 +69,39 @@ class ApiError(Exception):
 
 
 class MalformedRequest(ApiError):
-    """What came is no request in HTTP/1.1, or is one in a way that the server does not know."""
+    """What came is no request in HTTP/1.1, or is one in a way that the server does not know.
+
+    Attributes:
+        field: Which part of it: a header, or in words.
+        given: What that was; None if it is missing.
+        allowed: What it may be, in words.
+    """
+
+    def __init__(self, field: str, given: str | None, allowed: str) -> None:
+        fault = f"{field} is missing" if given is None else f"{field} is {shown(given)}"
+        super().__init__(f"what came is no HTTP/1.1 request that can be served: {fault}; allowed is {allowed}")
+        self.field = field
+        self.given = given
+        self.allowed = allowed
+
+
+class UnknownHttpVersion(MalformedRequest):
+    """The request is in another HTTP than 1.0 and 1.1."""
+
+
+class UnknownTransferCoding(MalformedRequest):
+    """The body is sent in another form than as it is, or in chunks."""
 
 
 class HeadersTooLarge(ApiError):
-    """The request's line and headers have more bytes than the server reads."""
+    """The request's line and headers have more bytes than the server reads; `num_bytes` is None while they go on."""
+
+    def __init__(self, num_bytes: int | None, max_bytes: int, what: str = "the request's line and headers") -> None:
+        size = f"more than {max_bytes}" if num_bytes is None else num_bytes
+        super().__init__(f"{what} have {size} bytes; at most {max_bytes} are allowed")
+        self.field = what
+        self.num_bytes = num_bytes
+        self.max_bytes = max_bytes
 
 
 class InvalidJson(ApiError):
@@ -178,13 +209,19 @@ class RateLimited(ApiError):
     """A client has had as much as it may have in a minute.
 
     Attributes:
+        unit: Of what: requests or tokens.
+        amount: How many it may have in a minute.
+        cost: How many this request wants.
         retry_after_seconds: When there will be room for the same request.
     """
 
-    def __init__(self, whose: str, unit: str, amount: int, retry_after_seconds: float) -> None:
+    def __init__(self, whose: str, unit: str, amount: int, cost: int, retry_after_seconds: float) -> None:
         super().__init__(
             f"this {whose} may have {amount} {unit} a minute; try again in {math.ceil(retry_after_seconds)} s"
         )
+        self.unit = unit
+        self.amount = amount
+        self.cost = cost
         self.retry_after_seconds = retry_after_seconds
 
 
@@ -217,6 +254,8 @@ _UNAVAILABLE = Kind(503, "not-ready", "The server takes no requests now")
 
 STATUS_TABLE: Mapping[type[Exception], Kind] = {
     MalformedRequest: Kind(400, "malformed-request", "The request is not valid HTTP"),
+    UnknownHttpVersion: Kind(505, "http-version", "The version of HTTP is not supported"),
+    UnknownTransferCoding: Kind(501, "transfer-coding", "The transfer coding is not supported"),
     HeadersTooLarge: Kind(431, "headers-too-large", "The headers are too large"),
     InvalidJson: Kind(400, "invalid-json", "The body is not valid JSON"),
     UnsupportedMediaType: Kind(415, "unsupported-media-type", "The body must be JSON"),
@@ -260,8 +299,17 @@ _UNEXPECTED_DETAIL = "an unexpected error; it has been logged under the request 
 
 _HTTP_TITLES = {404: ("not-found", "There is no such page"), 405: ("method-not-allowed", "The method is not allowed")}
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+_METHODS_OF_ALL = ("GET", "HEAD", *_METHODS[1:], "OPTIONS")
+"""Of `OPTIONS *`, which asks for those of the server."""
+
+_PASSING = (429, 503, 504)
+"""Statuses of what may pass by itself: the answer always says when to try again."""
 
 _RETRY_AFTER_SECONDS = 1
+
+_DEADLINE = "deadline_seconds"
+current_timeout: ContextVar[tuple[float, float] | None] = ContextVar("current_timeout", default=None)
+"""How many seconds the request that is being served may take, and how many it could have asked for."""
 
 
 _PLAIN_NAME = re.compile(r"[\w-]+")
@@ -311,7 +359,7 @@ def _problem_of(error: Exception, schema: type[BaseModel] | None) -> dict[str, A
     for base in type(error).__mro__:
         if base in STATUS_TABLE:
             faults = _faults(error, schema)
-            detail = _sentence(faults) if STATUS_TABLE[base] is _INVALID and faults else str(error)
+            detail = _sentence(faults) if STATUS_TABLE[base] is _INVALID and faults else str(error) + _limit_of(error)
             problem = _problem(STATUS_TABLE[base], detail, [fault.to_json() for fault in faults[:_MAX_FAULTS]])
             return problem | getattr(error, "extensions", {})
     return _problem(_UNEXPECTED, _UNEXPECTED_DETAIL, [])
@@ -323,17 +371,27 @@ def problem_response(error: Exception, schema: type[BaseModel] | None = None) ->
     headers = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
     if isinstance(error, Unauthenticated):
         headers["WWW-Authenticate"] = "Bearer"
-    if problem["status"] in (429, 503) and not isinstance(error, engine_errors.EngineDead):
-        seconds = getattr(error, "retry_after_seconds", _RETRY_AFTER_SECONDS)
-        headers["Retry-After"] = str(max(1, math.ceil(seconds)))
+    headers |= retry_headers(error, problem["status"])
     if isinstance(error, BodyTooLarge | BodyTooSlow | MalformedRequest | HeadersTooLarge):
         headers["Connection"] = "close"  # the rest is not read
     return Response(orjson.dumps(problem), problem["status"], headers, MEDIA_TYPE)
 
 
+def retry_headers(error: Exception, status: int) -> dict[str, str]:
+    """`Retry-After`, where an error may pass by itself."""
+    if status not in _PASSING:
+        return {}
+    seconds = getattr(error, "retry_after_seconds", _RETRY_AFTER_SECONDS)
+    return {"Retry-After": str(max(1, math.ceil(seconds)))}
+
+
 async def answer_error(request: Request, error: Exception) -> Response:
     """The exception handler for every class of the table."""
     if isinstance(error, HTTPException):
+        if request.method == "OPTIONS" and error.status_code in (404, 405):
+            methods = _METHODS_OF_ALL if request.scope["path"] == "*" else _allowed_methods(request)
+            if methods:
+                return Response(status_code=204, headers={"Allow": ", ".join(methods)})
         error = _explained(request, error)
     return problem_response(error, _body_schema(request))
 
@@ -346,7 +404,7 @@ def shown(value: object) -> str:
 
 def _explained(request: Request, error: HTTPException) -> HTTPException:
     """What the framework says of unknown paths and wrong methods, with what there is instead."""
-    path = shown(request.url.path)
+    path = shown(request.scope["path"])
     if error.status_code == 405:
         allowed = ", ".join(_allowed_methods(request))
         detail = f"{shortened(request.method)} is not allowed for {path}; allowed is {allowed}"
@@ -364,7 +422,9 @@ def _allowed_methods(request: Request) -> list[str]:
         for method in _METHODS
         if any(route.matches({**request.scope, "method": method})[0] is Match.FULL for route in routes)
     ]
-    return ["GET", "HEAD", *allowed[1:]] if "GET" in allowed else allowed
+    if "GET" in allowed:
+        allowed.insert(1, "HEAD")
+    return [*allowed, "OPTIONS"] if allowed else []
 
 
 def _body_schema(request: Request) -> type[BaseModel] | None:
@@ -409,6 +469,10 @@ def _unconverted(value: object) -> object:
 def _faults(error: Exception, schema: type[BaseModel] | None) -> list[Fault]:
     if isinstance(error, RequestValidationError):
         return [_validation_fault(details, schema) for details in error.errors()]
+    if isinstance(error, MalformedRequest):
+        return [_fault(error.field, error.given, error.allowed)]
+    if isinstance(error, HeadersTooLarge):
+        return [_fault(error.field, error.num_bytes, f"at most {error.max_bytes} bytes")]
     if isinstance(error, InvalidField | InvalidInspection):
         return [_fault(error.field, _unconverted(error.given), error.allowed)]
     if isinstance(error, InvalidDecodingOptions | engine_errors.InvalidOptions):
@@ -427,9 +491,32 @@ def _faults(error: Exception, schema: type[BaseModel] | None) -> list[Fault]:
         return [_fault("text", error.num_texts, f"at most {error.max_texts} items")]
     if isinstance(error, engine_errors.RequestTooLarge):
         return [_fault("text", error.num_tokens, f"at most {error.max_tokens} source tokens")]
+    if isinstance(error, OverRateLimit):
+        return [_fault("text", error.num_tokens, f"at most {error.amount} source tokens")]
+    if isinstance(error, RateLimited):
+        return [_fault(f"{error.unit}_per_minute", error.cost, f"{error.amount} a minute, all together")]
+    if isinstance(error, engine_errors.InspectionBusy):
+        return [_fault("waiting_inspections", error.num_pending, f"at most {error.max_waiting} that wait")]
+    if isinstance(error, engine_errors.WaitTooLong):
+        return [_fault("wait_seconds", round(error.wait_seconds, 1), f"at most {error.max_wait_seconds:g}")]
+    if isinstance(error, engine_errors.NotInTime):
+        needed = f"about {error.needed_seconds:.0f} for this text now"
+        return [_fault(_DEADLINE, round(error.left_seconds, 1), needed)]
+    if isinstance(error, engine_errors.QueueFull):
+        return [_fault("waiting_tokens", error.waiting_tokens, f"at most {error.max_waiting_tokens}")]
+    if isinstance(error, engine_errors.DeadlineExceeded) and (timeout := current_timeout.get()) is not None:
+        return [_fault(_DEADLINE, _unconverted(timeout[0]), f"a number above 0 and at most {timeout[1]:g}")]
     if isinstance(error, BodyTooLarge):
         return [_fault("body", error.num_bytes, f"at most {error.max_bytes} bytes")]
     return []
+
+
+def _limit_of(error: Exception) -> str:
+    """What an error does not know that is raised far from where its limit was set."""
+    timeout = current_timeout.get()
+    if not isinstance(error, engine_errors.DeadlineExceeded) or timeout is None:
+        return ""
+    return f"; it could take {timeout[0]:g} s, and at most {timeout[1]:g} s are allowed: send less text at once"
 
 
 def _fault(field: str, given: object, allowed: object) -> Fault:

@@ -16,18 +16,19 @@ from model.decoding import DecodingOptions
 from service.api import inspect_answers as answers
 from service.api import inspect_examples as examples
 from service.api import inspect_schemas as schemas
-from service.api.defaults import search_options, timeout_seconds
 from service.api.deps import Services, ServicesDep
 from service.api.docs import problems
 from service.api.errors import InspectionTooLarge, InvalidField, NotAcceptable, NotReady, TextTooLarge
 from service.api.requests import JsonRoute, while_connected
 from service.api.responses import JsonResponse
+from service.api.timeouts import timeout_seconds
 from service.engine.interface import ModelInfo
 from service.inspection.errors import InvalidInspection, TooLarge
 from service.inspection.inspector import StationWish
 from service.inspection.maps import MEDIA_TYPES, Format
 from service.inspection.pairs import Ask, Found
 from service.inspection.pictures import Look
+from service.search_options import search_options
 
 router = APIRouter(route_class=JsonRoute, tags=["inspection"])
 

@@ -125,7 +125,7 @@ class RateLimits:
             return
         # At the limit's own pace that many become free; the library tells when the next one does.
         seconds = (cost - stats.remaining) * 60 / amount
-        raise RateLimited(client.kind, unit, amount, min(60.0, max(1.0, seconds)))
+        raise RateLimited(client.kind, unit, amount, cost, min(60.0, max(1.0, seconds)))
 
 
 class LimitedEngine(ForwardingEngine):

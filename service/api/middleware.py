@@ -12,10 +12,9 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.api.errors import BodyTooLarge, BodyTooSlow, problem_response
+from service.api.errors import BodyTooLarge, BodyTooSlow, MalformedRequest, problem_response
 from service.engine.work import piece_of_work
 from service.observability.facts import RequestFacts, request_facts, trace_id_of
 from service.observability.logging import describe_exception, request_id
@@ -191,8 +190,8 @@ class BodyLimits:
         headers = Headers(scope=scope)
         if "transfer-encoding" in headers and "content-length" in headers:
             # Who else reads it may take another end of the body (RFC 9112, section 6.3).
-            detail = "a request has a Content-Length or a Transfer-Encoding, not both: they tell of different bodies"
-            contradiction = HTTPException(400, detail, {"Connection": "close"})
+            allowed = "none beside a Content-Length: the two tell of different bodies"
+            contradiction = MalformedRequest("Transfer-Encoding", headers["transfer-encoding"], allowed)
             await problem_response(contradiction)(scope, receive, send)
             return
         announced = content_length(headers)

@@ -16,13 +16,14 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from service.api.auth import presented_key
-from service.api.defaults import search_options
 from service.api.deps import Services, ServicesDep
-from service.api.errors import TextTooLarge, UnsupportedMediaType, problem_of
+from service.api.errors import TextTooLarge, UnsupportedMediaType, problem_of, retry_headers
 from service.api.middleware import CLIENT_CLOSED_REQUEST
 from service.api.requests import ClientGone, while_connected
 from service.api.responses import JsonResponse
+from service.api.timeouts import timeout_seconds
 from service.engine.errors import EngineStopping
+from service.search_options import search_options
 from service.translator import Job
 
 router = APIRouter(include_in_schema=False)
@@ -49,6 +50,7 @@ async def translated_index(request: Request, services: ServicesDep) -> Response:
     They can send no key: where one is needed this page says so.
     """
     text = await _posted_text(request)
+    headers = {"Content-Security-Policy": _POLICY, "Cache-Control": "no-store"}
     try:
         host = request.client.host if request.client else None
         await services.gate.admit("translate", presented_key(request.headers), host)
@@ -62,7 +64,7 @@ async def translated_index(request: Request, services: ServicesDep) -> Response:
         if status == 500:
             raise
         content = _filled(text, "", problem["detail"])
-    headers = {"Content-Security-Policy": _POLICY, "Cache-Control": "no-store"}
+        headers |= retry_headers(error, status)
     return Response(content, status_code=status, media_type="text/html", headers=headers)
 
 
@@ -89,7 +91,7 @@ async def _translated(text: str, request: Request, services: Services) -> str:
     )
     model = next((info for info in models if found is not None and info.source_language == found.language), models[0])
     options = search_options(settings, (model,), {})
-    job = Job((text,), model, options, time.monotonic() + settings.request_timeout_seconds)
+    job = Job((text,), model, options, time.monotonic() + timeout_seconds(settings, request.headers))
     translation = await while_connected(request, services.translator.translate(job))
     return translation.texts[0].text
 

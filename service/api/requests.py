@@ -51,7 +51,7 @@ class JsonRequest(Request):
         try:
             content = orjson.loads(body)
         except orjson.JSONDecodeError as error:
-            raise InvalidJson(f"the body is not valid JSON: {_reason(body, error)}") from error
+            raise InvalidJson(f"the body is not valid JSON: {json_fault(body, error)}") from error
         if (name := repeated_field(body, content)) is not None:
             raise InvalidJson(f"{shown(name)} is there twice in one object, of which only one could count")
         return content
@@ -100,7 +100,7 @@ class JsonRoute(APIRoute):
                 raise InvalidField(f"?{name}", value, allowed)
 
 
-def _reason(body: bytes, error: orjson.JSONDecodeError) -> str:
+def json_fault(body: bytes, error: orjson.JSONDecodeError) -> str:
     """What is wrong with a body, where the parser's own words do not tell it to someone who cannot see its code."""
     try:
         body.decode()
@@ -125,11 +125,18 @@ def repeated_field(body: bytes, content: object) -> str | None:
         body: Valid JSON.
         content: What a parser made of it.
     """
-    objects = [content] if isinstance(content, dict) else []
-    objects += [value for each in objects[:1] for value in each.values() if isinstance(value, dict)]
-    names = [name for each in objects for name in each]
+    names: list[str] = []
+    left, num_seen = [content], 0
+    while left and max(len(names), num_seen) <= _MANY_FIELDS:
+        value = left.pop()
+        num_seen += 1
+        if isinstance(value, dict):
+            names += value
+        if isinstance(value, dict | list):
+            inner = value.values() if isinstance(value, dict) else value
+            left += (each for each in inner if isinstance(each, dict | list))
     # Nearly always each name is there once, as it is and nowhere else.
-    is_plain = len(names) <= _MANY_FIELDS and not _ESCAPED_LETTER.search(body)
+    is_plain = not left and not _ESCAPED_LETTER.search(body)
     if is_plain and all(body.count(f'"{name}"'.encode()) == 1 for name in names):
         return None
     found: list[str] = []

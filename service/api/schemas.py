@@ -61,8 +61,9 @@ class Decoding(Strict):
     )
     beam_threshold: float | None = Field(
         default=None,
-        description="Nats below the best hypothesis at which one of a beam is given up, 0 to 1,000. Default: the "
-        "server's, 2.5 if it was not changed; none is given up where several hypotheses are wanted.",
+        description="Nats below the best hypothesis at which one of a beam is given up, 0 to 1,000; not with a "
+        "beam_size of 1. Default: the server's, 2.5 if it was not changed; none is given up where several hypotheses "
+        "are wanted.",
     )
     num_hypotheses: int | None = Field(
         default=None,

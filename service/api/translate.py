@@ -13,7 +13,6 @@ from starlette.responses import Response
 from model.decoding import Hypothesis as ModelHypothesis
 from model.tokenizer import TextTokenizer
 from service.api import schemas
-from service.api.defaults import search_options, timeout_seconds
 from service.api.deps import Services, ServicesDep
 from service.api.docs import problems
 from service.api.errors import InvalidField, TextTooLarge, TooManyTexts, problem_of
@@ -21,11 +20,13 @@ from service.api.inspect_translate import check_inside, inside, wants_inside
 from service.api.middleware import outcome_of
 from service.api.requests import JsonRoute, while_connected
 from service.api.responses import EventStream, JsonResponse, encode_event
+from service.api.timeouts import timeout_seconds
 from service.aside import aside, breathe
 from service.engine.interface import ModelInfo
 from service.markup import MarkupTranslation, read_markups
 from service.pipeline import WarningCode
 from service.routing import Route
+from service.search_options import search_options
 from service.text.markup import Markup, MarkupError
 from service.translator import (
     MANY_SEGMENTS,

@@ -542,7 +542,8 @@ class EngineCore:
             scheduler.cancel(request_id)
             tracked = self._tracked.pop(request_id)
             self._listening.discard(request_id)
-            messages.append(RequestMessage(tracked.command.ticket, DeadlineExceeded(request_id)))
+            late = DeadlineExceeded(request_id, retry_after_seconds=self._retry_after_seconds(scheduler))
+            messages.append(RequestMessage(tracked.command.ticket, late))
         if messages:
             self._tell(messages)
             self._change()
@@ -566,7 +567,7 @@ class EngineCore:
             if request_id in self._listening or row_tokens / speed < left:
                 continue
             whole, allowed = work_seconds(request.row_tokens, speed), left + now - command.submitted_at
-            error: EngineError = DeadlineExceeded(request_id, left)
+            error: EngineError = DeadlineExceeded(request_id, left, self._retry_after_seconds(scheduler))
             if whole > allowed and not command.is_begun:
                 error = _work_too_long(request.num_source_tokens, whole, allowed)
             scheduler.cancel(request_id)

@@ -233,18 +233,26 @@ class DuplicateRequestId(RequestRejected):
 class DeadlineExceeded(EngineError):
     """The deadline passed before every sequence had ended, or surely would; what had not is dropped.
 
-    Args:
+    Attributes:
         request_id: Whose.
-        left_seconds: How far off it still was, if it has not passed.
+        retry_after_seconds: Guess of when the engine will have less to do, at least 1.
     """
 
-    def __init__(self, request_id: str, left_seconds: float = 0.0) -> None:
+    def __init__(self, request_id: str, left_seconds: float = 0.0, retry_after_seconds: float = 1.0) -> None:
+        """Says what happened.
+
+        Args:
+            request_id: Whose.
+            left_seconds: How far off the deadline still was, if it has not passed.
+            retry_after_seconds: When to try again.
+        """
         super().__init__(
             f"the translation would not be finished by its deadline, {_short(left_seconds)} s from now"
             if left_seconds > 0
             else "the deadline passed before the translation was finished"
         )
         self.request_id = request_id
+        self.retry_after_seconds = retry_after_seconds
 
 
 class RequestAborted(EngineError):
@@ -277,7 +285,13 @@ class EngineStopping(EngineError):
 
 
 class EngineDead(EngineError):
-    """The engine met a fault of its own and cannot go on; `__cause__` is the fault where it is known."""
+    """The engine met a fault of its own and cannot go on; `__cause__` is the fault where it is known.
+
+    Attributes:
+        retry_after_seconds: The process ends, and whoever runs it starts it anew: about how long that takes.
+    """
+
+    retry_after_seconds = 10.0
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"the engine died: {reason}")

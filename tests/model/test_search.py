@@ -151,6 +151,7 @@ def numpy_beam_search(model, beam_size, length_penalty, max_tokens, early_stoppi
         ({"beam_size": 2.0}, "beam_size", "an integer from 1 to 16"),
         ({"length_penalty": math.nan}, "length_penalty", "a number from -10 to 10"),
         ({"length_penalty": "1"}, "length_penalty", "a number from -10 to 10"),
+        ({"beam_threshold": 2.5}, "beam_threshold", "none with a beam_size of 1, which has nothing to give up"),
         ({"beam_threshold": -0.5}, "beam_threshold", "a number from 0 to 1000"),
         ({"beam_threshold": math.inf}, "beam_threshold", "a number from 0 to 1000"),
         ({"num_hypotheses": 0}, "num_hypotheses", "an integer from 1 to 16"),
@@ -315,6 +316,8 @@ def test_wide_beam_finds_the_exact_n_best_of_full_enumeration(seed, length_penal
 def test_beam_search_follows_a_plain_numpy_beam_search_step_by_step(seed, beam_size, early_stopping, threshold):
     model = RandomModel(seed, 13, eos_bonus=seed % 4)
     length_penalty = [0.0, 1.0, 0.5, 2.0, -0.5][seed % 5]
+    if beam_size == 1:
+        threshold = None  # there is nothing to give up
     options = DecodingOptions(
         beam_size=beam_size,
         num_hypotheses=beam_size,

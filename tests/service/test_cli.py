@@ -11,10 +11,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from gossamer.client import Client
 from model.decoding import DecodingOptions
 from service.cli import app
-from service.settings import BUNDLED_MODELS
+from service.search_options import search_options
+from service.settings import BUNDLED_MODELS, load_settings
 from service.translate_command import Inputs, _wants_bar
+from service.translator import Translator
 from tests.service.test_server import Server
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -106,9 +109,45 @@ def test_the_options_reach_the_translation(run, monkeypatch):
     assert run("translate", "-m", TINY, "-b", "7", "--source", "en", "--no-progress", "Hello.").exit_code == 0
     ((inputs,), named) = calls[0]
     assert inputs == Inputs(["Hello."], None, "text")
-    assert named["options"] == DecodingOptions(beam_size=7, beam_threshold=2.5)  # as the server does
+    assert named["decoding"] == {"beam_size": 7}
     assert (named["source"], named["target"], named["show_progress"]) == ("en", None, False)
     assert named["settings"].model_folders() == (Path(TINY),)
+
+
+@pytest.mark.parametrize(
+    ("variables", "arguments", "options"),
+    [
+        ({}, [], DecodingOptions(beam_size=4, beam_threshold=2.5)),
+        ({"BEAM_SIZE": "2", "BEAM_THRESHOLD": "1.5"}, [], DecodingOptions(beam_size=2, beam_threshold=1.5)),
+        ({"BEAM_THRESHOLD": "1.5"}, ["-b", "3"], DecodingOptions(beam_size=3, beam_threshold=1.5)),
+        ({"BEAM_SIZE": "2"}, ["-b", "1"], DecodingOptions()),
+    ],
+)
+def test_how_to_search_is_said_by_the_call_or_else_by_the_settings(run, monkeypatch, variables, arguments, options):
+    for name, value in variables.items():
+        monkeypatch.setenv(f"GOSSAMER_DEFAULT_{name}", value)
+    jobs, translate = [], Translator.translate
+
+    async def noted(self, job):
+        jobs.append(job)
+        return await translate(self, job)
+
+    monkeypatch.setattr(Translator, "translate", noted)
+    assert run("translate", "-m", TINY, *arguments, "Hello.").exit_code == 0
+    assert [job.options for job in jobs] == [options]
+    # As a server with these settings does it.
+    given = {"beam_size": int(arguments[1])} if arguments else {}
+    assert search_options(load_settings(), (jobs[0].model,), given) == options
+
+
+def test_a_server_is_told_nothing_that_the_call_does_not_say(run, monkeypatch, server):
+    asked, translate = [], Client.translate
+    monkeypatch.setattr(
+        Client, "translate", lambda *given, **named: asked.append(named["decoding"]) or translate(*given, **named)
+    )
+    for arguments in ([], ["-b", "2"]):
+        assert run("translate", "--server", server.address, *arguments, "Hello.").exit_code == 0
+    assert asked == [{}, {"beam_size": 2}]
 
 
 def test_html_is_translated_as_the_server_does_it(run, served, tmp_path):

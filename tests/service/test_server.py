@@ -172,24 +172,36 @@ def test_bad_input_is_refused_and_the_server_goes_on(server):
 @pytest.mark.parametrize(
     ("raw", "status", "kind", "detail"),
     [
-        (b"\x00\xff\r\n\r\n", 400, "malformed-request", "illegal request line"),
-        (b"GET\r\n\r\n", 400, "malformed-request", "illegal request line"),
-        (b"GET / HTTP/1.1\r\n\r\n", 400, "malformed-request", "Missing mandatory Host"),
-        (b"GET / HTTP/1.1\r\nHost: a\r\nbad header\r\n\r\n", 400, "malformed-request", "illegal header line"),
-        (b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: -5\r\n\r\n", 400, "malformed-request", "bad Content-Length"),
-        (b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\n\r\n", 400, "malformed-request", "Only Transfer"),
+        (b"\x00\xff\r\n\r\n", 400, "malformed-request", 'the request\'s line is "\\u0000ÿ"; allowed is METHOD'),
+        (b"GET\r\n\r\n", 400, "malformed-request", 'the request\'s line is "GET"; allowed is METHOD'),
+        (b"GET / HTTP/1.1\r\n\r\n", 400, "malformed-request", "Host is missing; allowed is one"),
+        (b"GET / HTTP/9.9\r\nHost: a\r\n\r\n", 505, "http-version", 'the version is "HTTP/9.9"; allowed is HTTP/1.1'),
+        (b"GET / HTTP/1.1\r\nHost: a\r\nbad header\r\n\r\n", 400, "malformed-request", 'a header is "bad header"'),
+        (b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: -5\r\n\r\n", 400, "malformed-request", 'Length is "-5"'),
+        (
+            b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\n\r\n",
+            501,
+            "transfer-coding",
+            'Transfer-Encoding is "gzip"; allowed is only chunked',
+        ),
         (
             b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"a" * 300_000,
             431,
             "headers-too-large",
-            "longer than the server reads",
+            "have more than 65536 bytes; at most 65536 are allowed",
+        ),
+        (
+            b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"a" * 70_000 + b"\r\n\r\n",
+            431,
+            "headers-too-large",
+            "bytes; at most 65536 are allowed",
         ),
         (
             b"POST /v1/translate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
             b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
             400,
             "malformed-request",
-            "illegal chunk header",
+            'a chunk\'s line is "zz"; allowed is its size',
         ),
     ],
 )
@@ -212,6 +224,44 @@ def test_what_is_no_http_is_answered_with_a_problem_and_the_connection_closed(se
     assert (problem["status"], len(problem["request_id"])) == (status, 32)
     assert detail in problem["detail"]
     assert "bytearray" not in problem["detail"]
+    (fault,) = problem["errors"]
+    assert set(fault) == {"field", "given", "allowed"} and fault["allowed"]
+
+
+def _send(server, raw):
+    """The answer to bytes, to the end of the connection."""
+    host, port = server.address.removeprefix("http://").split(":")
+    answer = b""
+    with socket.create_connection((host, int(port)), timeout=_PATIENCE_SECONDS) as connection:
+        connection.sendall(raw)
+        while received := connection.recv(65_536):
+            answer += received
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("line", "status", "part"),
+    [
+        ("GET {address}/healthz", "200", '{"status":"ok"}'),
+        ("GET http://other.example/healthz?a=b", "200", '{"status":"ok"}'),
+        ("OPTIONS *", "204", "allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"),
+        ("OPTIONS {address}/v1/translate", "204", "allow: POST, OPTIONS"),
+        ("GET {address}/v1/models/", "307", "location: {address}/v1/models\r\n"),
+    ],
+)
+def test_requests_are_served_whatever_the_form_of_their_target(server, line, status, part):
+    line, part = (text.replace("{address}", server.address) for text in (line, part))
+    answer = _send(server, f"{line} HTTP/1.1\r\nHost: given\r\nConnection: close\r\n\r\n".encode()).decode()
+    assert answer.startswith(f"HTTP/1.1 {status} ")
+    assert part in answer
+
+
+def test_what_follows_a_last_request_does_not_end_it(server):
+    server.wait_until_ready()
+    body = b'{"text": "Hello."}'
+    head = b"POST /v1/detect HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 18\r\n"
+    answer = _send(server, head + b"Connection: close\r\n\r\n" + body + b"\r\n")
+    assert answer.startswith(b"HTTP/1.1 200 ") and b'"detections"' in answer
 
 
 def test_a_request_whose_body_has_two_ends_is_refused_and_nothing_behind_it_is_read(server):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import time
 from collections.abc import Callable
 from typing import Literal
 
@@ -13,10 +12,11 @@ from starlette.responses import Response
 
 from service.api.deps import Services, ServicesDep
 from service.api.dialects.answers import Dialect, Problem
-from service.api.dialects.deepl_fields import choice, needed
+from service.api.dialects.deepl_fields import choice, needed, no_pair, source_codes, spelled, target_codes
 from service.api.dialects.fields import BadField, Fields, dialect_router, read_fields
 from service.api.dialects.files import (
     count_characters,
+    file_deadline,
     file_response,
     model_for,
     read_upload,
@@ -46,9 +46,6 @@ FILES = "/v2/document"
 
 CHARACTER_LIMIT = 1_000_000_000_000
 """What `/v2/usage` calls the limit: there is none, and DeepL says this number where it has none."""
-
-_VARIANTS = {"en": ("en-GB", "en-US"), "pt": ("pt-BR", "pt-PT")}
-"""Targets that DeepL, and its clients with it, know only with a country."""
 
 _SPLIT_SENTENCES = ("0", "1", "nonewlines")
 _FORMALITY = ("default", "more", "less", "prefer_more", "prefer_less")
@@ -92,9 +89,10 @@ async def translate(request: Request, services: ServicesDep) -> Response:
             greedy=model_type == "latency_optimized",
             field="text",
             manner=manner,
+            spell=spelled,
         )
     except UnknownLanguagePair as error:
-        raise _no_pair(services, error) from error
+        raise no_pair(error) from error
     services.dialects.num_characters += sum(item.num_characters for item in translations)
     extra = {} if model_type is None else {"model_type_used": model_type.removeprefix("prefer_")}
     return JsonResponse(
@@ -122,12 +120,10 @@ async def languages(request: Request, services: ServicesDep) -> Response:
         raise BadField("Parameter 'type' is invalid. 'source' and 'target' are valid values.")
     models = loaded_ways(services)
     if kind == "source":
-        codes = dict.fromkeys(main_language(code) for code in source_languages(models))
-        return JsonResponse([{"language": code.upper(), "name": english_name(code)} for code in codes])
-    targets = [variant for code in target_languages(models) for variant in _VARIANTS.get(code, (code,))]
-    return JsonResponse(
-        [{"language": code.upper(), "name": english_name(code), "supports_formality": False} for code in targets]
-    )
+        codes = source_codes(source_languages(models))
+        return JsonResponse([{"language": code, "name": english_name(code)} for code in codes])
+    codes = target_codes(target_languages(models))
+    return JsonResponse([{"language": code, "name": english_name(code), "supports_formality": False} for code in codes])
 
 
 @router.api_route("/v2/usage", methods=["GET", "POST"])
@@ -152,13 +148,13 @@ async def upload_document(request: Request, services: ServicesDep) -> Response:
     terms = await _terms(fields, services, source, target)
     document = await take_apart(upload, services)
     try:
-        model = await model_for(services, document, source, target)
+        model = await model_for(services, document, source, target, spelled)
     except UnknownLanguagePair as error:
-        raise _no_pair(services, error) from error
+        raise no_pair(error) from error
     num_characters = count_characters(document.parts)
 
     async def work(tell: Callable[[float], None]) -> StoredFile:
-        deadline = time.monotonic() + services.settings.file_timeout_seconds
+        deadline = file_deadline(services)
         content = await translate_document(services, document, model, deadline, terms=terms, on_progress=tell)
         services.dialects.num_characters += num_characters
         return await services.dialects.files.put(content, upload.name, upload.media_type)
@@ -211,11 +207,6 @@ async def _terms(fields: Fields, services: Services, source: str | None, target:
         return await asyncio.to_thread(Terms, entries)
     # In a thread, for the first use of a long one takes a while.
     return await asyncio.to_thread(lambda: found[0].terms) if found else None
-
-
-def _no_pair(services: Services, error: UnknownLanguagePair) -> BadField:
-    pairs = ", ".join(services.translator.pairs())
-    return BadField(f"Value for '{error.field}_lang' not supported. There is: {pairs}")
 
 
 def _check_options(fields: Fields) -> None:

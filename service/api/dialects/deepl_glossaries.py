@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from service.api.deps import Services, ServicesDep
-from service.api.dialects.deepl_fields import choice, needed
+from service.api.dialects.deepl_fields import choice, needed, no_pair
 from service.api.dialects.fields import BadField, Fields, dialect_router, read_fields
 from service.api.dialects.glossaries import (
     MAX_ENTRIES,
@@ -199,6 +199,7 @@ def _dictionary(fields: Fields, services: Services, where: str = "") -> Dictiona
     try:
         find_model(services, source, target)
     except UnknownLanguagePair as error:
-        raise BadField("Unsupported glossary source and target language pair") from error
+        told = no_pair(error, where).detail
+        raise BadField(f"Unsupported glossary source and target language pair. {told}") from error
     parsed = parse_entries(entries, format_, source, target)
     return Dictionary(main_language(source), main_language(target), parsed)

@@ -21,7 +21,7 @@ from starlette.responses import Response
 
 from service.api.errors import shown
 from service.api.middleware import CLIENT_CLOSED_REQUEST
-from service.api.requests import ClientGone, check_content_encoding, repeated_field
+from service.api.requests import ClientGone, check_content_encoding, json_fault, repeated_field
 
 MAX_FIELDS = 2_000
 """More fields than this are refused; each text of a list is one."""
@@ -171,7 +171,11 @@ async def read_fields(request: Request) -> Fields:
         body = Fields(_parse_json(await request.body()))
     else:
         # Also what says nothing about itself: a form is what clients send that set no content type.
-        body = Fields(_pairs(await request.body()))
+        content = await request.body()
+        if content[:1] == b"{":
+            given = shown(request.headers.get("content-type", "not given"))
+            raise BadField(f"Invalid request: the body begins like JSON, but the content type is {given}")
+        body = Fields(_pairs(content))
     return Fields({**query, **body.values}, body.files)
 
 
@@ -207,7 +211,7 @@ def _parse_json(body: bytes) -> dict[str, object]:
     try:
         content = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise BadField(f"Invalid JSON format: {error}") from error
+        raise BadField(f"Invalid JSON format: {json_fault(body, error)}") from error
     if not isinstance(content, dict):
         raise BadField(f"Invalid JSON format: the body must be an object, not {_kind(content)}")
     if (name := repeated_field(body, content)) is not None:
@@ -231,9 +235,24 @@ def _pairs(encoded: bytes) -> dict[str, object]:
     return _grouped(pairs)
 
 
+class _Utf8Parser(MultiPartParser):
+    """Texts are UTF-8, as RFC 7578 wants it; Starlette takes what is not for Latin-1, which no client means."""
+
+    def on_part_end(self) -> None:
+        part = self._current_part
+        if part.file is not None:
+            super().on_part_end()
+            return
+        try:
+            self.items.append((part.field_name, part.data.decode()))
+        except UnicodeDecodeError as error:
+            name = shown(part.field_name)
+            raise BadField(f"Invalid request: {name} is not UTF-8 ({error.reason} at byte {error.start})") from error
+
+
 async def _read_multipart(request: Request) -> Fields:
     body_limit: int = request.app.state.services.settings.max_body_bytes
-    parser = MultiPartParser(
+    parser = _Utf8Parser(
         request.headers, request.stream(), max_files=1, max_fields=MAX_FIELDS, max_part_size=body_limit
     )
     try:

@@ -15,17 +15,17 @@ from typing import Literal
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from service.api.defaults import search_options
 from service.api.deps import Services
 from service.api.dialects.fields import BadField, Fields
 from service.api.dialects.languages import english_name, same_language
 from service.api.dialects.store import StoredFile
 from service.api.dialects.texts import find_model
-from service.api.errors import RateLimited
+from service.api.errors import RateLimited, current_timeout
 from service.engine.errors import DeadlineExceeded, QueueFull, WorkTooLong
 from service.engine.interface import ModelInfo
 from service.engine.speed import work_seconds
 from service.markup import read_markups
+from service.search_options import search_options
 from service.text.documents.formats import FORMATS, file_ending, open_document
 from service.text.documents.parts import DocumentError, Part, TranslatableDocument
 from service.text.languages import Languages
@@ -127,9 +127,20 @@ async def take_apart(upload: Upload, services: Services) -> TranslatableDocument
 
 
 async def model_for(
-    services: Services, document: TranslatableDocument, source: str | None, target: str
+    services: Services,
+    document: TranslatableDocument,
+    source: str | None,
+    target: str,
+    spell: Callable[[str], str] = str,
 ) -> ModelInfo | None:
     """The model for a file.
+
+    Args:
+        services: The server's parts.
+        document: What was taken apart.
+        source: Its language; None finds it out.
+        target: The language to write.
+        spell: How the dialect writes a language's code, for messages.
 
     Returns:
         None if the language had to be found out and is the target already, or there is no word in the file.
@@ -151,9 +162,16 @@ async def model_for(
     if found.looks_like is None or same_language(found.looks_like, target):
         return None
     raise BadField(
-        f"The file looks like {english_name(found.looks_like)} ({found.looks_like}): not clearly in a language that "
-        f"can be translated to {target:.100}; name the source if it is one"
+        f"The file looks like {english_name(found.looks_like)} ({spell(found.looks_like)}): not clearly in a language "
+        f"that can be translated to {target:.100}; name the source if it is one"
     )
+
+
+def file_deadline(services: Services) -> float:
+    """Until when a file that comes now must be done, on the monotonic clock; noted for errors."""
+    seconds = services.settings.file_timeout_seconds
+    current_timeout.set((seconds, seconds))
+    return time.monotonic() + seconds
 
 
 async def translate_document(
@@ -262,7 +280,7 @@ async def _when_there_is_room(services: Services, job: Job, like: Part) -> list[
             return [text.text for text in translation.texts]
         except (QueueFull, RateLimited) as error:
             if job.deadline is not None and time.monotonic() + error.retry_after_seconds > job.deadline:
-                raise DeadlineExceeded("file") from error
+                raise DeadlineExceeded("file", retry_after_seconds=error.retry_after_seconds) from error
             await asyncio.sleep(error.retry_after_seconds)
 
 

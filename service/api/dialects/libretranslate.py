@@ -5,7 +5,6 @@ Differences that no client minds: nothing is trimmed or unescaped, and a list is
 
 from __future__ import annotations
 
-import time
 import urllib.parse
 from collections.abc import Sequence
 
@@ -16,7 +15,14 @@ from starlette.responses import Response
 from service.api.deps import Services, ServicesDep
 from service.api.dialects.answers import Dialect, Problem
 from service.api.dialects.fields import BadField, Fields, dialect_router, read_fields
-from service.api.dialects.files import file_response, model_for, read_upload, take_apart, translate_document
+from service.api.dialects.files import (
+    file_deadline,
+    file_response,
+    model_for,
+    read_upload,
+    take_apart,
+    translate_document,
+)
 from service.api.dialects.keys import admit, libretranslate_key
 from service.api.dialects.languages import (
     english_name,
@@ -60,12 +66,8 @@ async def translate(request: Request, services: ServicesDep) -> Response:
     await admit(request, libretranslate_key(fields))
     q, texts = fields.get("q"), fields.texts("q")
     if not texts or q == "":
-        raise _missing("q")
-    source, target = fields.text("source"), fields.text("target")
-    if source is None:
-        raise _missing("source")
-    if target is None:
-        raise _missing("target")
+        raise _missing("q", fields)
+    source, target = _needed("source", fields), _needed("target", fields)
     manner = Manner(format=_format(fields))
     answer: dict[str, object]
     num_alternatives = _num_alternatives(fields, services)
@@ -107,7 +109,7 @@ async def detect(request: Request, services: ServicesDep) -> Response:
     await admit(request, libretranslate_key(fields))
     texts = fields.texts("q")
     if not texts or fields.get("q") == "":
-        raise _missing("q")
+        raise _missing("q", fields)
     check_texts(texts, services)
     (found,) = await services.translator.detect(["\n".join(texts)])
     candidates = [_detected(language, confidence) for language, confidence in found.candidates]
@@ -135,13 +137,9 @@ async def translate_file(request: Request, services: ServicesDep) -> Response:
     """Translates a file and says where the result is."""
     fields = await read_fields(request)
     await admit(request, libretranslate_key(fields))
-    source, target = fields.text("source"), fields.text("target")
     upload = read_upload(fields, services)
-    if source is None:
-        raise _missing("source")
-    if target is None:
-        raise _missing("target")
-    deadline = time.monotonic() + services.settings.file_timeout_seconds
+    source, target = _needed("source", fields), _needed("target", fields)
+    deadline = file_deadline(services)
     document = await take_apart(upload, services)
     named = None if source.lower() == AUTO else source
     is_identity = named is not None and _is_identity(services, named, target)
@@ -202,8 +200,17 @@ async def suggest() -> Response:
     raise HTTPException(403, "Suggestions are disabled on this server.")
 
 
-def _missing(name: str) -> BadField:
-    return BadField(f"Invalid request: missing {name} parameter")
+def _needed(name: str, fields: Fields) -> str:
+    value = fields.text(name)
+    if value is None:
+        raise _missing(name, fields)
+    return value
+
+
+def _missing(name: str, fields: Fields) -> BadField:
+    """What LibreTranslate says, to whom an empty text is none; but what was sent is not called missing alone."""
+    sent = "as a file" if name in fields.files else "empty" if fields.get(name) in ("", [], ()) else None
+    return BadField(f"Invalid request: missing {name} parameter" + (f"; it is there, but {sent}" if sent else ""))
 
 
 def _format(fields: Fields) -> PartFormat:
@@ -235,7 +242,7 @@ def _no_pair(services: Services, error: UnknownLanguagePair, source: str, target
         message = f"{_named(target)} is not available as a target language from {_named(source)}"
     else:
         message = f"{error.given or '':.100} is not supported"
-    return BadField(f"{message}; there is: {', '.join(services.translator.pairs())}")
+    return BadField(f"{message}; there is: {', '.join(error.available)}")
 
 
 def _detected(language: str, confidence: float) -> dict[str, object]:

@@ -64,6 +64,7 @@ class FileStore:
 
         Raises:
             StoreFull: If there is no room for it now.
+            HTTPException: If it cannot be written: the disk is full, or there is no temporary folder.
         """
         num_bytes = self.num_bytes + len(content)
         if num_bytes > self._max_bytes:
@@ -74,8 +75,10 @@ class FileStore:
             if self._folder is None:
                 self._folder = Path(tempfile.mkdtemp(prefix="gossamer-files-"))
             await asyncio.to_thread((self._folder / file.token).write_bytes, content)
-        except BaseException:
+        except BaseException as error:
             self._forget(file.token)
+            if isinstance(error, OSError):
+                raise HTTPException(503, f"translated files cannot be kept now: {error.strerror}") from error
             raise
         loop = asyncio.get_running_loop()
         self._timers[file.token] = loop.call_later(self._lifetime_seconds, self.remove, file.token)

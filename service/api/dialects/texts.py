@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from starlette.requests import Request
 
 from model.decoding import MAX_BEAM_SIZE
-from service.api.defaults import search_options, timeout_seconds
 from service.api.deps import Services
 from service.api.dialects.fields import BadField
 from service.api.dialects.languages import english_name, same_language
 from service.api.errors import TextTooLarge, TooManyTexts
 from service.api.requests import while_connected
+from service.api.timeouts import timeout_seconds
 from service.engine.interface import ModelInfo
 from service.markup import read_markups
 from service.routing import UnknownLanguagePair
+from service.search_options import search_options
 from service.text.detection import Detection
 from service.text.documents.parts import PartFormat
 from service.text.markup import Markup, MarkupError, Rules
@@ -110,6 +111,7 @@ async def translate_texts(
     greedy: bool = False,
     field: str,
     manner: Manner = Manner(),
+    spell: Callable[[str], str] = str,
 ) -> list[Translated]:
     """Translates texts, all together.
 
@@ -124,6 +126,7 @@ async def translate_texts(
         greedy: Whether speed counts more than quality.
         field: What the dialect calls the texts, for messages.
         manner: How they are taken.
+        spell: How the dialect writes a language's code, for messages.
 
     Raises:
         UnknownLanguagePair: If no model translates between the two.
@@ -136,7 +139,7 @@ async def translate_texts(
     markups = await _read(texts, manner, field)
     readable = [markup.text for markup in markups] if markups else texts
     if source is None:
-        detected = await _detect(services, readable, target, field)
+        detected = await _detect(services, readable, target, field, spell)
     else:
         detected = [_Detected(find_model(services, source, target), 1.0)] * len(texts)
     todo = [index for index, found in enumerate(detected) if found.model is not None]
@@ -193,7 +196,9 @@ class _Detected:
         return self.model.source_language if self.model is not None else self.said
 
 
-async def _detect(services: Services, texts: Sequence[str], target: str, field: str) -> list[_Detected]:
+async def _detect(
+    services: Services, texts: Sequence[str], target: str, field: str, spell: Callable[[str], str]
+) -> list[_Detected]:
     found = await services.translator.detect(texts, target=target)
     readable = services.translator.source_languages(target=target)
     models = {language: find_model(services, language, target) for language in readable}
@@ -209,12 +214,12 @@ async def _detect(services: Services, texts: Sequence[str], target: str, field: 
         elif same_language(each.looks_like, target):
             detected.append(_Detected(None, certainty(each), each.looks_like))
         else:
-            strange.append(f"{field}[{index}] looks like {english_name(each.looks_like)} ({each.looks_like})")
+            strange.append(f"{field}[{index}] looks like {english_name(each.looks_like)} ({spell(each.looks_like)})")
     if strange:
         more = f" and {len(strange) - _MAX_NAMED} more" if len(strange) > _MAX_NAMED else ""
         raise BadField(
             f"{', '.join(strange[:_MAX_NAMED])}{more}: not clearly in a language that can be translated to "
-            f"{target:.100} ({', '.join(readable)}); "
+            f"{target:.100} ({', '.join(map(spell, readable))}); "
             "name the source if it is one of them"
         )
     return detected

@@ -1,10 +1,12 @@
 import inspect
+import json
 import re
 
 import pytest
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
+from starlette.exceptions import HTTPException
 
 from service.api import errors
 from service.api.schemas import fields_at
@@ -93,6 +95,13 @@ def test_every_wrong_value_of_every_field_is_told_in_json_s_words(client):
             "decoding.beam_size is 4.0; allowed is an integer from 1 to 16",
         ),
         ("translate", {"decoding": {"length_penalty": 11}}, "decoding.length_penalty is 11; allowed is a number from"),
+        (
+            "translate",
+            {"decoding": {"beam_size": 1, "beam_threshold": 2.5}},
+            "decoding.beam_threshold is 2.5; allowed is none with a beam_size of 1, which has nothing to give up",
+        ),
+        ("translate", {"stream": True, "decoding": {"beam_threshold": 9}}, "decoding.beam_threshold is 9; allowed is"),
+        ("translate", {"decoding": {"temperature": 1, "beam_threshold": 9}}, "decoding.beam_threshold is 9; allowed"),
         ("translate", {"decoding": {"top_k": 1e30}}, "decoding.top_k is 1e+30; allowed is an integer from 1 to 922337"),
         ("translate", {"deadline_seconds": 0}, "deadline_seconds is 0; allowed is a number above 0"),
         ("translate", {"": 1}, '"" is an unknown field (there are: text, '),
@@ -108,10 +117,44 @@ def test_a_message_names_the_field_and_the_value_as_they_were_sent(client, path,
     assert response.json()["detail"].startswith(detail)
 
 
-def test_only_what_may_pass_by_itself_has_retry_after():
-    assert "retry-after" in errors.problem_response(engine_errors.EngineStopping()).headers
-    assert "retry-after" not in errors.problem_response(engine_errors.EngineDead("x")).headers
-    assert "retry-after" not in errors.problem_response(engine_errors.DeadlineExceeded("x")).headers
+PASSING = [
+    # What is raised, the seconds until the next try, and what is said of the limit.
+    (errors.RateLimited("key", "tokens", 100, 7, 3.2), "4", ("tokens_per_minute", 7, "100 a minute, all together")),
+    (errors.NotReady("loading"), "1", None),
+    (engine_errors.InspectionBusy(9, 8, 2.0), "2", ("waiting_inspections", 9, "at most 8 that wait")),
+    (engine_errors.QueueFull(70, 60, 5.0), "5", ("waiting_tokens", 70, "at most 60")),
+    (engine_errors.WaitTooLong(8.04, 3.0, 7, 60), "5", ("wait_seconds", 8.0, "at most 3")),
+    (engine_errors.NotInTime(9.4, 5.04, 7, 60), "5", ("deadline_seconds", 5.0, "about 9 for this text now")),
+    (engine_errors.DeadlineExceeded("x"), "1", ("deadline_seconds", 5, "a number above 0 and at most 60")),
+    (engine_errors.DeadlineExceeded("x", 2.0, 7.0), "7", ("deadline_seconds", 5, "a number above 0 and at most 60")),
+    (engine_errors.EngineStopping(), "1", None),
+    (engine_errors.RequestAborted("x"), "1", None),
+    (engine_errors.EngineDead("x"), "10", None),
+    (engine_errors.EngineError("x"), "1", None),
+    (HTTPException(503, "not done yet"), "1", None),
+]
+
+
+@pytest.mark.parametrize(("error", "seconds", "fault"), PASSING, ids=lambda value: type(value).__name__)
+def test_what_may_pass_by_itself_says_when_to_try_again_and_which_limit_it_was(error, seconds, fault):
+    told = errors.current_timeout.set((5.0, 60.0))
+    try:
+        response = errors.problem_response(error)
+    finally:
+        errors.current_timeout.reset(told)
+    assert response.status_code in (429, 503, 504)
+    assert response.headers["retry-after"] == seconds
+    problem = json.loads(response.body)
+    named = [] if fault is None else [dict(zip(("field", "given", "allowed"), fault, strict=True))]
+    assert problem.get("errors", []) == named
+    if fault is not None:  # in the sentence too, which is all that the dialects' clients see
+        assert f"{fault[1]:g}" in problem["detail"]
+
+
+def test_each_kind_that_may_pass_by_itself_is_looked_at():
+    kinds = {kind for kind, found in errors.STATUS_TABLE.items() if found.status in (429, 503, 504)}
+    assert kinds <= {type(error) for error, _, _ in PASSING}
+    assert errors.problem_response(errors.BodyTooLarge(2, 1)).headers.get("retry-after") is None
 
 
 @pytest.mark.parametrize(
@@ -140,6 +183,8 @@ def test_what_is_not_known_behind_the_question_mark_is_refused_with_the_nearest(
         ('{"text": "One.", "te\\u0078t": "Two."}', "text"),
         ('{"text": "One.", "decoding": {"beam_size": 1, "beam_size": 2}}', "beam_size"),
         ('{"text": "One.", "decoding": {}, "decoding": {}}', "decoding"),
+        ('{"text": "One.", "objects": [{}, {"name": 1, "name": 2}]}', "name"),
+        ('{"text": "One.", "lists": [' + "[]," * 100 + '{"name": 1, "name": 2}]}', "name"),
     ],
 )
 @pytest.mark.parametrize("path", ["/v1/translate", "/translate", "/v2/translate"])

@@ -46,11 +46,11 @@ def test_what_the_framework_refuses_is_a_problem_document_too(client, method, pa
 
 def test_a_wrong_method_is_told_which_are_right(client):
     response = client.get("/v1/translate")
-    assert response.headers["allow"] == "POST"
-    assert response.json()["detail"] == 'GET is not allowed for "/v1/translate"; allowed is POST'
+    assert response.headers["allow"] == "POST, OPTIONS"
+    assert response.json()["detail"] == 'GET is not allowed for "/v1/translate"; allowed is POST, OPTIONS'
     response = client.delete("/healthz")
-    assert response.headers["allow"] == "GET, HEAD"
-    assert response.json()["detail"] == 'DELETE is not allowed for "/healthz"; allowed is GET, HEAD'
+    assert response.headers["allow"] == "GET, HEAD, OPTIONS"
+    assert response.json()["detail"] == 'DELETE is not allowed for "/healthz"; allowed is GET, HEAD, OPTIONS'
 
 
 def test_a_path_with_routes_for_several_methods_allows_them_all(engine):
@@ -58,7 +58,26 @@ def test_a_path_with_routes_for_several_methods_allows_them_all(engine):
     app.add_api_route("/two", lambda: None, methods=["GET"])
     app.add_api_route("/two", lambda: None, methods=["DELETE", "PUT"])
     with TestClient(app) as client:
-        assert client.post("/two").headers["allow"] == "GET, HEAD, PUT, DELETE"
+        assert client.post("/two").headers["allow"] == "GET, HEAD, PUT, DELETE, OPTIONS"
+
+
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [
+        ("/v1/translate", "POST, OPTIONS"),
+        ("/healthz", "GET, HEAD, OPTIONS"),
+        ("/translate", "GET, HEAD, POST, OPTIONS"),
+        ("/v2/glossaries/x", "GET, HEAD, DELETE, OPTIONS"),
+    ],
+)
+def test_options_are_told_for_each_path(client, path, allowed):
+    response = client.options(path)
+    assert (response.status_code, response.content) == (204, b"")
+    assert response.headers["allow"] == allowed
+
+
+def test_there_are_no_options_where_there_is_nothing(client):
+    assert client.options("/nope").status_code == 404
 
 
 def test_an_unknown_path_is_repeated_shortened_with_where_to_look(client):

@@ -1,6 +1,7 @@
 import asyncio
 import functools
 import re
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from tests.service.fake_tokenizer import FakeTokenizer
 from tests.service.fakes import FAKE_MODEL, FakeEngine
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
+TINY = Path(__file__).resolve().parents[2] / "data/tiny_checkpoint"
 
 
 class SlowEngine(FakeEngine):
@@ -60,6 +62,24 @@ def test_probes_tell_loading_from_ready_from_dead():
         client.portal.call(engine.die, "broken")
         assert statuses(client)[:3] == [200, 200, 503]
         assert client.get("/readyz").json()["detail"] == "the engine died: broken"
+
+
+def test_it_is_ready_only_when_it_can_find_out_languages(monkeypatch):
+    app = create_app(Settings(models=(TINY,), self_check=False))
+    seen = []
+
+    def warm_up():
+        for _ in range(20):
+            seen.append(app.state.services.engine.is_ready)
+            time.sleep(0.05)
+
+    monkeypatch.setattr("service.text.detection.warm_up", warm_up)
+    with TestClient(app) as client:
+        deadline = time.monotonic() + 120
+        while client.get("/readyz").status_code != 200:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    assert seen == [False] * 20
 
 
 def test_translations_are_refused_while_loading():

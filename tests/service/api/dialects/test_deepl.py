@@ -51,7 +51,8 @@ def test_without_a_source_language_each_text_s_own_is_found(client):
     ]
     texts = ["Wo ist der Bahnhof, und wann fährt der nächste Zug?"]
     message = message_of(client.post("/v2/translate", json=HELLO | {"text": texts}, headers=KEY))
-    assert message.startswith("text[0] looks like German (de)")
+    assert message.startswith("text[0] looks like German (DE)")
+    assert "can be translated to FR (EN)" in message
 
 
 def test_a_form_may_name_one_text_only(client):
@@ -169,9 +170,9 @@ def test_the_kind_of_model_chooses_the_search_and_is_named(client, engine):
         ({"text": [1]}, "Invalid request: text[0] must be a string, not a number"),
         ({"text": {}}, "Invalid request: text must be a string, not an object"),
         ({"target_lang": None}, "Parameter 'target_lang' not specified."),
-        ({"target_lang": "XX"}, "Value for 'target_lang' not supported. There is: en-fr"),
+        ({"target_lang": "XX"}, "Value for 'target_lang' not supported. There is: FR"),
         ({"target_lang": 5}, "Invalid request: target_lang must be a string, not a number"),
-        ({"source_lang": "DE"}, "Value for 'source_lang' not supported. There is: en-fr"),
+        ({"source_lang": "DE"}, "Value for 'source_lang' not supported. There is: EN"),
         ({"split_sentences": "2"}, "Value for 'split_sentences' not supported. Allowed: 0, 1, nonewlines"),
         ({"formality": "more"}, "'formality' is not supported for given 'target_lang'."),
         ({"formality": "less"}, "'formality' is not supported for given 'target_lang'."),
@@ -229,7 +230,9 @@ def test_the_engine_s_errors_and_wrong_paths_have_the_shape_too(client, engine):
     message_of(response, 503)
     assert response.headers["retry-after"] == "3"
     engine.error = DeadlineExceeded("a")
-    message_of(client.post("/v2/translate", json=HELLO, headers=KEY), 504)
+    response = client.post("/v2/translate", json=HELLO, headers=KEY)
+    assert "it could take 60 s, and at most 60 s are allowed" in message_of(response, 504)
+    assert response.headers["retry-after"] == "1"
 
 
 def test_languages_are_listed_for_both_sides(client):
@@ -248,8 +251,12 @@ def test_a_target_that_deepl_knows_with_countries_only_is_listed_with_them(engin
     (info,) = engine.model_infos
     fields = {name: getattr(info, name) for name in info.__dataclass_fields__}
     engine.model_infos = (type(info)(**fields | {"source_language": "fr", "target_language": "en"}),)
-    response = make_client().get("/v2/languages", params={"type": "target"}, headers=KEY)
+    client = make_client()
+    response = client.get("/v2/languages", params={"type": "target"}, headers=KEY)
     assert [item["language"] for item in response.json()] == ["EN-GB", "EN-US"]
+    for body in (HELLO | {"target_lang": "DE"}, HELLO | {"source_lang": "FR"}):
+        message = message_of(client.post("/v2/translate", json=body, headers=KEY))
+        assert message == "Value for 'target_lang' not supported. There is: EN-GB, EN-US"
 
 
 def test_usage_counts_the_characters_of_what_was_translated(client, engine):
@@ -278,8 +285,8 @@ def test_a_list_where_one_value_belongs_is_refused_in_json_and_its_first_taken_i
         ({"tag_handling_version": "v3"}, "Value for 'tag_handling_version' not supported. Allowed: v1, v2"),
         ({"preserve_formatting": {"a": None}}, "not an object with 1 field"),
         ({"outline_detection": "maybe"}, 'must be true or false (1 or 0), not "maybe"'),
-        ({"target_lang": "FR-"}, "Value for 'target_lang' not supported. There is: en-fr"),
-        ({"source_lang": "en-!", "text": ["x"]}, "Value for 'source_lang' not supported. There is: en-fr"),
+        ({"target_lang": "FR-"}, "Value for 'target_lang' not supported. There is: FR"),
+        ({"source_lang": "en-!", "text": ["x"]}, "Value for 'source_lang' not supported. There is: EN"),
     ],
 )
 def test_a_wrong_value_is_refused_also_where_it_would_have_no_effect(client, option, message):

@@ -97,8 +97,8 @@ def test_the_language_of_a_file_may_be_found_out(client):
     [
         ({"source": ""}, "Invalid request: missing source parameter"),
         ({"target": ""}, "Invalid request: missing target parameter"),
-        ({"source": "zz"}, "zz is not supported; there is: en-fr"),
-        ({"target": "zz"}, "zz is not supported; there is: en-fr"),
+        ({"source": "zz"}, "zz is not supported; there is: en"),
+        ({"target": "zz"}, "zz is not supported; there is: fr"),
         ({"content": b""}, "Invalid request: empty file"),
         ({"content": b"\xff"}, "Invalid file data: the file is not UTF-8"),
         ({"name": "a.pdf"}, "Invalid request: file format not supported"),

@@ -1,23 +1,14 @@
-"""What holds where a request does not say: how to search, and how long it may take."""
+"""How to search where nobody says: the one place that decides it, for the server and the command line."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from starlette.datastructures import Headers
-
 from model.decoding import DecodingOptions
-from service.api.errors import InvalidField
 from service.engine.interface import ModelInfo
 from service.routing import Route
 from service.settings import Settings
-
-TIMEOUT_HEADER = "X-Request-Timeout"
-"""Seconds that the client will wait, for clients that cannot change the body."""
-
-_NUMBER = re.compile(r"\d{1,9}(\.\d{1,9})?")
 
 
 def search_options(
@@ -26,7 +17,7 @@ def search_options(
     """How to search: as the request says, else as the operator set, else as the models' makers advise.
 
     Args:
-        settings: Of the server.
+        settings: Of the server, or of the program that translates without one.
         models: Those that will translate; advice counts if it is the same for all.
         given: What the request says, as fields of `DecodingOptions`.
         is_greedy: Whether a request that names no beam is not to have one.
@@ -44,24 +35,6 @@ def search_options(
         # Who wants several hypotheses wants those, too, that are far behind the best.
         chosen.setdefault("beam_threshold", settings.default_beam_threshold)
     return DecodingOptions(**chosen)
-
-
-def timeout_seconds(settings: Settings, headers: Headers, deadline_seconds: float | None = None) -> float:
-    """How long a request may take: the shortest of what its body, its header and the settings say.
-
-    Raises:
-        InvalidField: One of the two is not above 0, or above what the settings allow.
-    """
-    longest = settings.request_timeout_seconds
-    allowed = f"a number above 0 and at most {longest:g}"
-    if deadline_seconds is not None and not 0 < deadline_seconds <= longest:
-        raise InvalidField("deadline_seconds", deadline_seconds, allowed)
-    header = headers.get(TIMEOUT_HEADER)
-    if header is None:
-        return longest if deadline_seconds is None else deadline_seconds
-    if not _NUMBER.fullmatch(header.strip()) or not 0 < float(header) <= longest:
-        raise InvalidField(TIMEOUT_HEADER, header, allowed)
-    return min(float(header), longest if deadline_seconds is None else deadline_seconds)
 
 
 def _common_advice(models: Sequence[ModelInfo]) -> dict[str, Any]:
