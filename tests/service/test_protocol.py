@@ -76,7 +76,7 @@ HOST = b"Host: a\r\n"
         (b"GET http:///a HTTP/1.1\r\n" + HOST, "MalformedRequest", "the request's target", "http:///a"),
         (b"GET http://me@a/ HTTP/1.1\r\n" + HOST, "MalformedRequest", "the host of the request's target", "me@a"),
         (b"GET / HTTP/1.1\r\nHost: [\r\n", "MalformedRequest", "Host", "["),
-        (b"GET / HTTP/1.1\r\nHost: [::1:a]\r\n", "MalformedRequest", "Host", "[::1:a]"),
+        (b"GET / HTTP/1.1\r\nHost: [::1::a]\r\n", "MalformedRequest", "Host", "[::1::a]"),
         (b"GET / HTTP/1.1\r\nHost: [1.2.3.4]\r\n", "MalformedRequest", "Host", "[1.2.3.4]"),
         (b"GET / HTTP/1.1\r\nHost: a/b\r\n", "MalformedRequest", "Host", "a/b"),
         (b"GET / HTTP/1.1\r\nHost: a:b\r\n", "MalformedRequest", "Host", "a:b"),
