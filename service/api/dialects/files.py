@@ -99,7 +99,8 @@ def read_upload(fields: Fields, services: Services, *, name: str | None = None) 
     """
     file = fields.files.get("file")
     if file is None:
-        raise BadField("Invalid request: missing file parameter")
+        sent = "; it is there, but not as a file of a multipart form" if fields.get("file") is not None else ""
+        raise BadField(f"Invalid request: missing file parameter{sent}")
     given = name or file.name
     max_bytes = services.settings.max_file_bytes
     if len(file.content) > max_bytes:

@@ -111,7 +111,8 @@ def test_what_is_wrong_with_a_file_is_said(client, change, message):
 
 def test_without_a_file_there_is_an_error(client):
     assert error_of(client.post("/translate_file", data={"source": "en"})) == "Invalid request: missing file parameter"
-    assert error_of(client.post("/translate_file", json={"file": "a"})) == "Invalid request: missing file parameter"
+    message = error_of(client.post("/translate_file", json={"file": "a"}))
+    assert message == "Invalid request: missing file parameter; it is there, but not as a file of a multipart form"
 
 
 def test_a_file_has_limits_of_its_own(make_client):
