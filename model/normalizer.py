@@ -60,6 +60,7 @@ _FRENCH_HIGH_PUNCTUATION = re.compile(
 _FRENCH_ELISION = re.compile(r"(?i:(?<![\w'])(?:l|d|qu)') (?=\w)")
 
 _MAX_PLAIN_CLUSTER = 64
+_PLACES = array("I", range(1_024))
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +121,9 @@ def normalize(text: str, language: str) -> NormalizedText:
         The normalised text with its mapping to `text`.
     """
     main_language = re.split("[-_]", language, maxsplit=1)[0].lower()
-    aligned = _AlignedText(text)
     if main_language != "fr" and text.isascii() and not _UNTIDY_ASCII.search(text):  # most sentences
-        return NormalizedText(text, aligned.starts, aligned.ends)
+        return NormalizedText(text, *_own_places(len(text)))
+    aligned = _AlignedText(text)
     aligned.replace(_SURROGATE_PAIR, lambda pair: _join_surrogates(pair[0]))
     aligned.text = _SURROGATE.sub("\ufffd", aligned.text)
     if not text.isascii():
@@ -149,13 +150,19 @@ def normalize(text: str, language: str) -> NormalizedText:
     return NormalizedText(aligned.text, aligned.starts, aligned.ends)
 
 
+def _own_places(size: int) -> "tuple[array[int], array[int]]":
+    """Where each of so many characters begins and ends, if none has moved."""
+    if size < len(_PLACES):
+        return _PLACES[:size], _PLACES[1 : size + 1]
+    return array("I", range(size)), array("I", range(1, size + 1))
+
+
 class _AlignedText:
     """Text under change, with the original span of each of its characters."""
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.starts = array("I", range(len(text)))
-        self.ends = array("I", range(1, len(text) + 1))
+        self.starts, self.ends = _own_places(len(text))
 
     def replace(self, pattern: re.Pattern[str], replacement: str | Callable[[re.Match[str]], str]) -> None:
         """Replaces every match; the new characters get the span of the whole match."""

@@ -8,6 +8,8 @@
         work.take(results)
     outcomes = work.outcomes()
 
+or, where others go on beside them, `for asked in work.ask(): work.judge(asked, result)`, in any order.
+
 This file decides; it runs nothing, so that the server, a stream and a test drive it alike. Each segment is a tree: a
 node is a stretch of its text. A node is translated as a whole, its hard kept spans hidden from the model. If no
 hypothesis is good, it is tried again in another form or with other options; then it is parted, around its kept spans or
@@ -18,6 +20,8 @@ and tries are bounded, and with them the work.
 from __future__ import annotations
 
 import itertools
+import re
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -116,12 +120,15 @@ _JOINING = regex.compile(r"(?<=\s)(?:&amp;|[&+/<>=~*|×÷≠≈≤≥]++)(?=\s)|
 """Signs with something on both sides."""
 _PAUSE = regex.compile(r"(?<=[\p{L}\p{N}}\])>]\s?)(?:\.{2,4}+|…++|[!?]{2,}+)(?=\s*+[\p{L}\p{N}])")
 """Dots in the middle, which a model takes for the end of a sentence, or for anything."""
+_MARKS_IN_A_ROW = re.compile(r"\.\.|…|[!?][!?]")
 _FINAL_MARKS = regex.compile(r"[\s.,!?…]+\Z")
 _REPEATED = regex.compile(r"((?:[\p{L}\p{M}'’-]++)(?:[ ][\p{L}\p{M}'’-]++){0,2}?)(,?[ ])\1(?:\2\1)+", regex.IGNORECASE)
 _JOINING_MARK = regex.compile(r"\s*+[,;:]\s++(?=\S)")
 """What no part of a sentence begins with: a model leaves it out."""
 _SIGN = regex.compile(r"[()（）]|(?<!\b[wW])/(?=\s?\p{L}{2})")
 _WORDS = regex.compile(r"\S+")
+_SMALL_WORD = re.compile(r" [a-z]")
+"""No name has a space before a small letter."""
 _LONE_LETTER = regex.compile(r"(?<![\w'’.-])(?![A-Za-zªº](?!\p{M}))\p{Latin}\p{M}*+(?![\w'’-])")
 _BYTE_PIECE = regex.compile(r"<0x[0-9A-F]{2}>")
 
@@ -279,12 +286,15 @@ class _Node:
     depth: int = 0
     is_fragment: bool = False
     """Whether it is less than a sentence, so that its translation gets no capital and full stop of its own."""
+    round: int = 0
+    """Sequences that had to end, one after the other, before its next one can be asked for."""
     tries: list[_Try] = field(default_factory=list)
     guarded: bool = False
     num_redraws: int = 0
     unsure: list[_Candidate] = field(default_factory=list)
     """What was good but for a name or a number, while it is tried as a placeholder, or in digits."""
     unsure_try: _Try | None = None
+    names: tuple[KeptSpan, ...] | None = None
     numerals: tuple[Numeral, ...] | None = None
     shown: tuple[int, ...] = ()
     """What the model has written and somebody has read already: it stands."""
@@ -294,6 +304,28 @@ class _Node:
     part: Part | None = None
     warnings: list[WarningCode] = field(default_factory=list)
     ends: Ends | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Asked:
+    """A sequence that was handed out, to be judged when the engine has done it.
+
+    Attributes:
+        sequence: What the engine is to do.
+        owner: The number of its segment, the first of those that share it.
+        round: How many others had to end, one after the other, before this one could be asked for.
+        node: What it belongs to; nobody else's.
+    """
+
+    sequence: SequenceRequest
+    owner: int
+    round: int
+    node: _Node
+
+
+def _sequence(node: _Node) -> SequenceRequest:
+    last = node.tries[-1]
+    return SequenceRequest(last.encoding.ids, last.options, node.shown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,6 +401,8 @@ class SegmentWork:
         self._max_beam_size = max_beam_size
         self._roots: list[_Node] = []
         self._open: list[_Node] = []
+        self._changing = threading.Lock()
+        """Segments may be added in one thread while others are judged in another."""
         self._encodings: dict[str, Encoding] = {}
         self._spans: dict[str, tuple[KeptSpan, ...]] = {}
         self._owner: dict[int, int] = {}
@@ -387,6 +421,10 @@ class SegmentWork:
         Returns:
             Its number.
         """
+        with self._changing:
+            return self._add(text, kept, apart)
+
+    def _add(self, text: str, kept: Iterable[tuple[int, int]], apart: Iterable[tuple[int, int]]) -> int:
         index = len(self._roots)
         kept, apart, translated = tuple(kept), tuple(apart), tuple[tuple[int, int], ...]()
         same = self._same.setdefault((text, kept, apart), [index] if self._shares else [])
@@ -411,11 +449,22 @@ class SegmentWork:
 
     def sequences(self) -> list[SequenceRequest]:
         """What the engine is to do now; none when all is done."""
-        return [SequenceRequest(node.tries[-1].encoding.ids, node.tries[-1].options, node.shown) for node in self._open]
+        return [_sequence(node) for node in self._open]
 
     def owners(self) -> list[int]:
         """For each of `sequences` the number of its segment, the first of those that share it."""
         return [self._owner[id(node)] for node in self._open]
+
+    @property
+    def num_open(self) -> int:
+        """How many `sequences` there are."""
+        return len(self._open)
+
+    def ask(self) -> list[Asked]:
+        """The same, to be judged one by one; they are none of `sequences` any more."""
+        with self._changing:
+            nodes, self._open = self._open, []
+        return [Asked(_sequence(node), self._owner[id(node)], node.round, node) for node in nodes]
 
     def sharing(self, index: int) -> list[int]:
         """The numbers of all segments that share the outcome of this one, itself included."""
@@ -465,9 +514,19 @@ class SegmentWork:
         Args:
             results: In the same order; none of them failed.
         """
-        asked, self._open = self._open, []
-        for node, result in zip(asked, results, strict=True):
-            self._judge(node, result)
+        for asked, result in zip(self.ask(), results, strict=True):
+            self.judge(asked, result)
+
+    def judge(self, asked: Asked, result: SequenceResult) -> None:
+        """Takes what the engine made of one of those that `ask` gave, in any order.
+
+        Args:
+            asked: Each once.
+            result: It has not failed.
+        """
+        with self._changing:
+            asked.node.round += 1  # of what is asked for next
+            self._judge(asked.node, result)
 
     def is_done(self, index: int) -> bool:
         """Whether a segment has its outcome."""
@@ -507,7 +566,7 @@ class SegmentWork:
     def _begin(self, node: _Node) -> None:
         """Decides how a new node is tried first; or that there is nothing to try."""
         self._check()
-        if not has_letter(self._words(node)) or len(self.encode(node.text).ids) <= 1:
+        if not self._has_words(node) or len(self.encode(node.text).ids) <= 1:
             node.part = Part(node.start, node.end, (node.text,))
             return
         hard = [span for span in node.spans if not span.is_soft]
@@ -814,6 +873,7 @@ class SegmentWork:
             if first <= span.start and span.end <= last
         )
         child = _Node(node.start + first, node.start + last, inner, spans, node.root or node, node.depth + 1, fragments)
+        child.round = node.round
         node.children.append(child)
         self._owner[id(child)] = self._owner[id(node)]
         self._begin(child)
@@ -826,11 +886,18 @@ class SegmentWork:
             node.ends = ends(node.text, node.spans)
         return node.ends
 
-    def _words(self, node: _Node) -> str:
-        """What there is to translate."""
-        lexicon = self._vocabulary.lexicon
-        found = () if lexicon is None else names(node.text, node.spans, lexicon)
-        return visible_text(node.text, sorted([*node.spans, *found], key=lambda span: span.start))
+    def _has_words(self, node: _Node) -> bool:
+        """Whether there is anything to translate: letters of no name, and of nothing that is kept."""
+        if not node.spans and _SMALL_WORD.search(node.text):  # nearly always
+            return True
+        found = sorted([*node.spans, *self._names(node)], key=lambda span: span.start)
+        return has_letter(visible_text(node.text, found))
+
+    def _names(self, node: _Node) -> tuple[KeptSpan, ...]:
+        if node.names is None:
+            lexicon = self._vocabulary.lexicon
+            node.names = () if lexicon is None else tuple(names(node.text, node.spans, lexicon))
+        return node.names
 
     def _repeated(self, node: _Node) -> _Repeated | None:
         return None if node.spans else _Repeated.find(node.text, self._ends(node).end)
@@ -881,7 +948,7 @@ class SegmentWork:
         """A candidate with the names and numbers that it lacks."""
         vocabulary, text = self._vocabulary, candidate.text
         lexicon = vocabulary.lexicon
-        missing = () if lexicon is None else missing_names(node.text, text, node.spans, lexicon)
+        missing = () if lexicon is None else missing_names(node.text, text, self._names(node), lexicon)
         lost = lost_numerals(self._numerals(node), text, vocabulary.target_language)
         has_no_title = loses_title(node.text, text, vocabulary.source_language, vocabulary.target_language)
         if not missing and not lost and not has_no_title:
@@ -1011,8 +1078,10 @@ def _keeps(root: _Node, source: str, text: str) -> bool:
     """Whether a text has what a whole segment keeps as often as this part of its source, also where it has none."""
     if not all(span.stays(source, text) for span in root.spans):
         return False
-    wanted = Counter(number_runs(source))
     runs = set(number_runs(root.text))
+    if not runs:
+        return True
+    wanted = Counter(number_runs(source))
     found = Counter(run for run in number_runs(text) if any(own in run for own in runs))
     return found == wanted
 
@@ -1027,6 +1096,8 @@ def _is_separator(text: str, span: KeptSpan) -> bool:
 
 def _is_hollow(node: _Node, pieces: Sequence[Piece]) -> bool:
     """Whether what stood between two spans, or beside a sign that joins, is gone, as in `[](x)` for `[word](x)`."""
+    if not node.spans:
+        return False
     before: dict[int, str] = {}
     behind: dict[int, str] = {}
     last, words = 0, ""
@@ -1077,6 +1148,8 @@ def _has_word(text: str) -> bool:
 
 def _pauses(node: _Node) -> list[KeptSpan]:
     """Dots and marks in the middle of a node, to part it around them."""
+    if not _MARKS_IN_A_ROW.search(node.text):
+        return []
     return [
         KeptSpan(match.start(), match.end(), match[0], "symbol")
         for match in _PAUSE.finditer(node.text)

@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # listened on, but not to be opened in a browser
 
-_SWITCH_INTERVAL_SECONDS = 0.0005
+SWITCH_INTERVAL_SECONDS = 0.0005
 """How long a thread may keep Python's lock while another one wants it; Python's own choice is ten times that."""
 
 _KEEP_ALIVE_SECONDS = 75
@@ -64,7 +64,7 @@ def run(settings: Settings, announce: Callable[[str], None]) -> bool:
         server.fail()
 
     # Of all threads that want Python's lock the engine is the one that must not wait long for it.
-    sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
+    sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     app = create_app(settings, on_engine_dead=on_engine_dead)
     config = uvicorn.Config(
         app,

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import contextlib
 import functools
 import itertools
 import math
@@ -36,11 +37,15 @@ from service.engine.request import (
     EngineRequest,
     RequestDoneEvent,
     RequestResult,
+    SequenceDoneEvent,
+    SequenceRequest,
+    SequenceResult,
+    SequenceTimings,
     TokensEvent,
 )
-from service.engine.speed import wait_seconds
+from service.engine.speed import wait_seconds, work_seconds
 from service.engine.work import current_work
-from service.pipeline import Outcome, Part, SegmentWork, Vocabulary, WarningCode
+from service.pipeline import Asked, Outcome, Part, SegmentWork, Vocabulary, WarningCode
 from service.routing import Route, UnknownLanguagePair, by_target, find_model, routes, speaking
 from service.spans import span
 from service.text import detection
@@ -50,6 +55,8 @@ from service.text.segmenter import Document, Segment, segment_text
 from service.text.terms import Terms
 
 _T = TypeVar("_T")
+_AddAll = Callable[[Callable[[], None]], None]
+"""Adds segments to a `SegmentWork`, and calls what it is given after each."""
 
 LONG_TEXT_CHARACTERS = 2_000
 """Longer requests are segmented and tokenized in a thread, so that they do not hold up the event loop."""
@@ -59,6 +66,12 @@ MANY_SEGMENTS = 100
 
 _MANY_TOKENS = 1_000
 """Likewise what the engine made of more, in all hypotheses."""
+
+_MANY_SEQUENCES = 16
+"""Of fewer the first do not end much before the last."""
+
+_PART_GROWTH = 3
+"""So many times as many sequences are in each part of a request that is submitted in parts: it has few of them."""
 
 _EVENTS_AT_ONCE = 16
 """Of a stream, before others have their turn: to send them may not wait for anything."""
@@ -262,14 +275,15 @@ class Timings:
     encode_seconds: float = 0.0
     decode_seconds: float = 0.0
 
+    @classmethod
+    def of(cls, timings: SequenceTimings) -> Timings:
+        """Of one sequence."""
+        return cls(timings.queue_seconds, timings.encode_seconds, timings.decode_seconds)
+
     def after(self, result: RequestResult) -> Timings:
         """With one more round."""
-        timings = [sequence.timings for sequence in result.sequences]
-        return Timings(
-            self.queue_seconds + max(timing.queue_seconds for timing in timings),
-            self.encode_seconds + max(timing.encode_seconds for timing in timings),
-            self.decode_seconds + max(timing.decode_seconds for timing in timings),
-        )
+        rounds = (Timings.of(sequence.timings) for sequence in result.sequences)
+        return self.before(functools.reduce(Timings.beside, rounds))
 
     def before(self, other: Timings) -> Timings:
         """Of two pieces of work that ran one after the other."""
@@ -589,8 +603,8 @@ class Translator:
         if isinstance(job.model, Route):
             first = await self._translate_part(_first_step(job, job.model))
             return _chained_translation(first, await self._translate_part(_last_step(job, job.model, first)))
-        plan = await self._plan(job)
-        timings = await self._finish_work(plan.work, job)
+        plan = _Plan(self._work(job))
+        timings = await self._run(plan.work, job, job.texts, functools.partial(self._plan_now, plan, job))
         return await self._conclude(plan, {}, timings, job)
 
     def segment(self, text: str, model: ModelInfo, deadline: float | None = None) -> Document:
@@ -624,13 +638,12 @@ class Translator:
             raise UnknownLanguagePair("target", target, reason, sorted({info.target_language for info in readable}))
         work = self._work(job)
 
-        def add_all() -> None:
+        def add_all(has_more: Callable[[], None]) -> None:
             for source in sources:
                 work.add(source.text, source.kept, source.apart)
+                has_more()
 
-        with self.preparing(source.text for source in sources):
-            await aside(add_all, sum(len(source.text) for source in sources) / LONG_TEXT_CHARACTERS)
-        timings = await self._finish_work(work, job)
+        timings = await self._run(work, job, [source.text for source in sources], add_all)
 
         def conclude() -> list[SegmentTranslation]:
             self._tell(work, job)
@@ -666,8 +679,9 @@ class Translator:
                 async for told in last:
                     yield _chained_translation(first, told) if isinstance(told, Translation) else told
             return
-        plan = await self._plan(job)
+        plan = _Plan(self._work(job))
         work = plan.work
+        await self._prepare(job.texts, functools.partial(self._plan_now, plan, job))
         tokenizer = self.tokenizer(job.model)
         done: dict[int, SegmentTranslation] = {}
         told_of = collections.defaultdict[int, _Told](_Told)
@@ -677,7 +691,7 @@ class Translator:
             owners = work.owners()
             plain = [work.shows_plainly(place) for place in range(len(sequences))]
             streams: dict[int, DecodeStream] = {}
-            request = self._request(work, job)
+            request = self._request(sequences, job)
             events = self._engine.stream(request)
             async with aclosing(events):
                 async for event in _patiently(events, request, job):
@@ -753,20 +767,28 @@ class Translator:
         finally:
             self._preparing_tokens -= num_tokens
 
-    async def _plan(self, job: Job) -> _Plan:
-        with self.preparing(job.texts), span("tokenize"):
-            return await aside(self._plan_now, sum(map(len, job.texts)) / LONG_TEXT_CHARACTERS, job)
+    async def _prepare(
+        self, texts: Sequence[str], add_all: _AddAll, has_more: Callable[[], None] = lambda: None
+    ) -> None:
+        """Takes texts apart.
 
-    def _plan_now(self, job: Job) -> _Plan:
-        plan = _Plan(self._work(job))
+        Args:
+            texts: To be taken apart.
+            add_all: Does it; in a thread, if they are long.
+            has_more: Called, there, when a sequence may be ready.
+        """
+        with self.preparing(texts), span("tokenize"):
+            await aside(add_all, sum(map(len, texts)) / LONG_TEXT_CHARACTERS, has_more)
+
+    def _plan_now(self, plan: _Plan, job: Job, has_more: Callable[[], None]) -> None:
         for text in job.texts:
             document = self._segment(text, job, plan.work)
             for segment_index, segment in enumerate(document.segments):
                 if segment.translatable:
                     plan.places.append((len(plan.documents), segment_index))
                     plan.work.add(segment.text)
+                    has_more()
             plan.documents.append(document)
-        return plan
 
     def _segment(self, text: str, job: Job, work: SegmentWork) -> Document:
         def count_tokens(part: str) -> int:
@@ -801,13 +823,14 @@ class Translator:
             check=functools.partial(_check_deadline, job),
         )
 
-    def _request(self, work: SegmentWork, job: Job) -> EngineRequest:
+    def _request(self, sequences: Sequence[SequenceRequest], job: Job, *, tells_tokens: bool = True) -> EngineRequest:
         return EngineRequest(
             request_id=uuid.uuid4().hex,
             model=job.model.name,
-            sequences=tuple(work.sequences()),
+            sequences=tuple(sequences),
             deadline=job.deadline,
             with_log_probs=job.with_log_probs,
+            tells_tokens=tells_tokens,
         )
 
     async def _conclude(
@@ -832,11 +855,16 @@ class Translator:
         if found:
             self._on_outcomes(job.model.name, found)
 
-    async def _finish_work(self, work: SegmentWork, job: Job) -> Timings:
-        """Runs round after round until nothing is left."""
+    async def _run(self, work: SegmentWork, job: Job, texts: Sequence[str], add_all: _AddAll) -> Timings:
+        """Takes texts apart and translates what comes of that, until nothing is left."""
+        if sum(map(len, texts)) > LONG_TEXT_CHARACTERS:
+            return await self._run_many(work, job, texts, add_all)
+        await self._prepare(texts, add_all)
+        if work.num_open >= _MANY_SEQUENCES:
+            return await self._run_many(work, job)
         timings = Timings()
-        while work.sequences():
-            request = self._request(work, job)
+        while sequences := work.sequences():
+            request = self._request(sequences, job)
             try:
                 async with asyncio.timeout(_patience(job)):
                     result = await self._engine.submit(request)
@@ -847,11 +875,111 @@ class Translator:
             timings = timings.after(result)
         return timings
 
+    async def _run_many(
+        self, work: SegmentWork, job: Job, texts: Sequence[str] = (), add_all: _AddAll | None = None
+    ) -> Timings:
+        """As `_run`, as much as can be side by side.
+
+        The first are translated while others are taken apart, each is judged when it has ended, and what has to be
+        tried again joins the rest at once.
+        """
+        found: asyncio.Queue[tuple[Asked, SequenceResult] | Exception | None] = asyncio.Queue()
+        following: list[asyncio.Future[None]] = []
+        rounds: dict[int, Timings] = {}
+        num_running, size_told, part_size = 0, 0, _MANY_SEQUENCES
+        loop = asyncio.get_running_loop()
+
+        def has_more() -> None:
+            nonlocal size_told
+            if work.num_open >= part_size > size_told:
+                size_told = part_size
+                with contextlib.suppress(RuntimeError):  # nobody waits for it any more
+                    loop.call_soon_threadsafe(found.put_nowait, None)
+
+        async def follow(asked: Sequence[Asked]) -> None:
+            request = self._request([each.sequence for each in asked], job, tells_tokens=False)
+            try:
+                async with aclosing(self._engine.stream(request)) as events:
+                    async for event in _patiently(events, request, job):
+                        if isinstance(event, RequestDoneEvent):
+                            event.result.raise_if_failed()
+                        elif isinstance(event, SequenceDoneEvent) and event.result.failure is None:
+                            found.put_nowait((asked[event.sequence_index], event.result))
+            except Exception as error:
+                found.put_nowait(error)
+
+        def judge(ended: Sequence[tuple[Asked, SequenceResult]]) -> None:
+            for asked, result in ended:
+                work.judge(asked, result)
+                if work.is_done(asked.owner):
+                    work.outcome(asked.owner)  # it is remembered
+
+        preparing: asyncio.Future[None] = loop.create_future()
+        if add_all is None:
+            preparing.set_result(None)
+        else:
+            preparing = asyncio.ensure_future(self._prepare(texts, add_all, has_more))
+        preparing.add_done_callback(lambda _: found.put_nowait(None))
+        try:
+            while True:
+                ended = []
+                for each in [await found.get(), *(found.get_nowait() for _ in range(found.qsize()))]:
+                    if isinstance(each, Exception):
+                        raise each
+                    if each is not None:
+                        ended.append(each)
+                        timings = Timings.of(each[1].timings)
+                        rounds[each[0].round] = rounds.get(each[0].round, timings).beside(timings)
+                num_running -= len(ended)
+                if ended:
+                    with span("detokenize"):
+                        await aside(judge, _num_tokens(result for _, result in ended) / _MANY_TOKENS, ended)
+                is_prepared = preparing.done()
+                if is_prepared:
+                    preparing.result()
+                is_due = work.num_open >= part_size and (bool(following) or self._may_begin(job, texts))
+                if (is_prepared or is_due) and (asked := work.ask()):
+                    # The longest first: so all end at about the same time.
+                    asked.sort(key=lambda each: len(each.sequence.source_ids), reverse=True)
+                    part_size *= _PART_GROWTH
+                    num_running += len(asked)
+                    following.append(asyncio.ensure_future(follow(asked)))
+                if is_prepared and not num_running:
+                    break
+            await asyncio.gather(*following)
+        finally:
+            await _cancel_all([*following, preparing])
+        return functools.reduce(Timings.before, rounds.values(), Timings())
+
+    def _may_begin(self, job: Job, texts: Sequence[str]) -> bool:
+        """Whether some of these texts may be submitted before all are taken apart: nothing that comes will be refused.
+
+        What is submitted later is part of a piece of work that has begun, which is taken in any case.
+        """
+        work, stats = current_work.get(), self._engine.stats()
+        if work is None or not work.is_open or work.must_be_whole or stats.waiting_tokens or stats.promised_tokens:
+            return False
+        # In each segment a token at most for each byte, for the space before it and for its end; one more byte parts
+        # it from the next. Normal forms are up to three times as long as other letters.
+        most_tokens = sum((2 if text.isascii() else 6) * len(text.encode()) + 2 for text in texts)
+        model, rows = job.model, job.options.beam_size
+        most_bytes = rows * (model.max_source_tokens + model.max_target_tokens) * model.cache_bytes_per_token
+        seconds = work_seconds(most_tokens * rows, stats.row_tokens_per_second)
+        return (
+            most_tokens <= stats.max_waiting_tokens
+            and 2 * most_bytes <= stats.kv_cache_total_bytes
+            and (job.deadline is None or time.monotonic() + seconds < job.deadline)
+        )
+
 
 async def _take(work: SegmentWork, result: RequestResult) -> None:
     with span("detokenize"):
-        num_tokens = sum(each.num_source_tokens * len(each.hypotheses) for each in result.sequences)
-        await aside(work.take, num_tokens / _MANY_TOKENS, result.sequences)
+        await aside(work.take, _num_tokens(result.sequences) / _MANY_TOKENS, result.sequences)
+
+
+def _num_tokens(results: Iterable[SequenceResult]) -> int:
+    """How much there is to judge."""
+    return sum(each.num_source_tokens * len(each.hypotheses) for each in results)
 
 
 async def _patiently(

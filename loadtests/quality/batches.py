@@ -19,6 +19,7 @@ from starlette.testclient import TestClient
 
 from loadtests.quality.noise import SENTENCES
 from service.app import create_app
+from service.server import SWITCH_INTERVAL_SECONDS
 from service.settings import Settings
 
 
@@ -38,6 +39,7 @@ def main() -> None:
     arguments = parser.parse_args()
     texts = sentences(arguments.count)
     singles = texts[:: max(1, arguments.count // (arguments.single_count or arguments.count))]
+    sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)  # as the server does
     app = create_app(Settings(torch_threads=arguments.threads, request_timeout_seconds=600.0))
     ratios: list[tuple[float, float]] = []
     with TestClient(app) as client:

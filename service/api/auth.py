@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from service import keys
 from service.api.errors import ApiError, Forbidden, Unauthenticated, problem_response
 from service.api.limits import Admission, Client, RateLimits, address_name, current_admission
+from service.engine.work import current_work
 from service.keys import KeyRing
 from service.observability.facts import request_facts
 from service.settings import Settings
@@ -82,6 +83,8 @@ class Gate:
                 raise Forbidden(key.id, key.scopes, scope)
         await self._limits.take(client, "requests")
         current_admission.set(Admission(client))
+        if client.tokens_per_minute is not None and (work := current_work.get()) is not None:
+            work.must_be_whole = True
 
 
 class Guard:

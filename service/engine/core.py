@@ -73,7 +73,8 @@ WORK_MEMORY_TOKENS_PER_ROW = 256
 """That by which work is refused that cannot be done in time is looked at for longer."""
 
 _STEPS_TOLD_SECONDS = 0.02
-"""Steps with which no request ends are told of together, this often: each time the event loop is woken for it."""
+"""Steps with which no request ends, and sequences of requests that want no tokens, are told of together, this often:
+each time the event loop is woken for it."""
 
 _SECONDS_BETWEEN_LOOKS = 1.0
 """How often it is looked for work that has become hopeless."""
@@ -471,7 +472,7 @@ class EngineCore:
         except EngineError as error:  # Only of an id in use: the rest was looked at before.
             return [RequestMessage(command.ticket, error)]
         self._tracked[command.request.request_id] = _Tracked(command)
-        if command.wants_events:
+        if command.wants_events and command.request.tells_tokens:
             self._listening.add(command.request.request_id)
         return []
 
@@ -504,7 +505,7 @@ class EngineCore:
     ) -> None:
         """Books what a step did that took up so many source tokens, and tells of it."""
         lane.num_changes_seen = -1
-        messages, num_ended_tokens, ended_row_tokens = self._finish(scheduler, output, result, started_at)
+        messages, is_urgent, num_ended_tokens, ended_row_tokens = self._finish(scheduler, output, result, started_at)
         ended_at = self._clock()
         if output.some_wait:
             seconds = ended_at - (started_at if math.isnan(lane.busy_since) else lane.busy_since)
@@ -523,7 +524,7 @@ class EngineCore:
                 result.num_steps,
             )
         )  # fmt: skip
-        if len(messages) == 1 and ended_at - self._told_at < _STEPS_TOLD_SECONDS:
+        if not is_urgent and ended_at - self._told_at < _STEPS_TOLD_SECONDS:
             self._untold += messages
         else:
             self._told_at = ended_at
@@ -579,8 +580,8 @@ class EngineCore:
 
     def _finish(
         self, scheduler: Scheduler, output: SchedulerOutput, result: StepResult, started_at: float
-    ) -> tuple[list[Message], int, int]:
-        """Books what a step did: messages of it, and source and row tokens of the sequences that ended."""
+    ) -> tuple[list[Message], bool, int, int]:
+        """Books what a step did: messages of it, whether they are urgent, source and row tokens of what ended."""
         for sequence_id in output.departed:
             self._encoded.pop(sequence_id, None)
         later_steps = result.decode_seconds * (1 - 1 / result.num_steps)
@@ -588,6 +589,7 @@ class EngineCore:
         for sequence_id, encode_seconds in result.encode_seconds.items():
             self._encoded[sequence_id] = started_at, encode_seconds, first_at
         messages: list[Message] = []
+        is_urgent = False
         num_ended_tokens = ended_row_tokens = 0
         for update in result.updates:
             owner = scheduler.owner(update.sequence_id)
@@ -606,13 +608,16 @@ class EngineCore:
                 del self._tracked[request_id]
                 self._listening.discard(request_id)
             messages += [RequestMessage(tracked.command.ticket, event) for event in events]
-        return messages, num_ended_tokens, ended_row_tokens
+            # Who wants no tokens can wait for the end of a sequence, too, while others of the request go on.
+            can_wait = not tracked.command.request.tells_tokens
+            is_urgent |= not all(can_wait and isinstance(event, SequenceDoneEvent) for event in events)
+        return messages, is_urgent, num_ended_tokens, ended_row_tokens
 
     def _events(self, tracked: _Tracked, index: int, update: SequenceUpdate) -> list[EngineEvent]:
         """What the submitter of a request is told of an update to one of its sequences."""
         events: list[EngineEvent] = []
         request, wants_events = tracked.command.request, tracked.command.wants_events
-        if update.new_token_ids and wants_events:
+        if update.new_token_ids and wants_events and request.tells_tokens:
             events.append(TokensEvent(index, update.new_token_ids))
         if update.is_final:
             sequence_result = self._sequence_result(tracked.command, index, update)

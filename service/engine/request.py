@@ -44,6 +44,8 @@ class EngineRequest:
         sequences: At least one. They are started in this order.
         deadline: Reading of `time.monotonic` (seconds) after which the result is worth nothing; None for never.
         with_log_probs: Whether greedy hypotheses carry log-probabilities and a score; others always do.
+        tells_tokens: Whether a stream tells of tokens before their sequence ends. Where nobody asks for that, many
+            steps are done at a time, and of ends that are near to one another it is told together.
     """
 
     request_id: str
@@ -51,6 +53,7 @@ class EngineRequest:
     sequences: tuple[SequenceRequest, ...]
     deadline: float | None = None
     with_log_probs: bool = False
+    tells_tokens: bool = True
 
     def __post_init__(self) -> None:
         """Checks that there is something to do.

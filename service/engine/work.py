@@ -24,11 +24,14 @@ class Work:
     Attributes:
         is_open: Whether more may follow.
         has_begun: Whether an engine has taken some of it.
+        must_be_whole: Whether all of a text must be known before some of it is submitted: somebody counts what it
+            costs, and refuses what is too much.
     """
 
     def __init__(self) -> None:
         self.is_open = True
         self.has_begun = False
+        self.must_be_whole = False
         self._on_end: list[Callable[[Work], None]] = []
 
     def when_ended(self, call: Callable[[Work], None]) -> None:

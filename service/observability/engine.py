@@ -71,8 +71,11 @@ class MeasuredEngine(ForwardingEngine):
             fate.is_decided = True  # A refusal, or a failure: counted by its reason where it is answered.
             raise
         finally:
-            if not fate.is_decided:  # The caller was cancelled, closed the stream, or had the request aborted.
+            # The caller was cancelled, closed the stream, or had the request aborted.
+            if not (fate.is_decided or (facts is not None and facts.is_given_up)):
                 self._metrics.count_cancellation()
+                if facts is not None:
+                    facts.is_given_up = True
 
     async def _count(self, request: EngineRequest, result: RequestResult) -> None:
         await aside(self._metrics.count_result, len(result.sequences) / _MANY_SEQUENCES, request.model, result)

@@ -21,6 +21,7 @@ class RequestFacts:
         target_tokens: Target tokens of the best hypotheses.
         reason: Why it was refused or failed: the last part of the problem's type.
         key: Id of the API key, never the key.
+        is_given_up: Whether it is counted as one that nobody waited for; it may have had several things to do.
     """
 
     request_id: str
@@ -30,6 +31,7 @@ class RequestFacts:
     target_tokens: int = 0
     reason: str | None = None
     key: str | None = None
+    is_given_up: bool = False
 
 
 request_facts: ContextVar[RequestFacts | None] = ContextVar("request_facts", default=None)

@@ -2,7 +2,7 @@
 
     POST /v1/translate                      the request; its parent is the caller's span, if `traceparent` names one
       tokenize                              text -> segments -> ids
-      translate                             a submission to the engine; one more for each round of retries
+      translate                             a submission to the engine; more for parts of a long list, and for retries
         queue | encode | decode             by the engine's own clock, over all its sequences
       detokenize                            ids -> text, what was kept put back, checks
 

@@ -49,6 +49,10 @@ _OTHER_SENTENCE_MARKS = regex.compile(
 )
 
 
+_FIRST_OF_OTHERS = "\u0530"
+"""No letter of these scripts comes before it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ends:
     """What stands at the ends of a segment.
@@ -124,7 +128,7 @@ def finished(text: str, found: Ends, pieces: Sequence[Piece], language: str, *, 
         is_cut: Whether the translation does not end yet.
     """
     result = list(pieces)
-    if not result or _OTHER_SENTENCE_MARKS.search("".join(piece.text for piece in result)):
+    if not result or any(_has_other_marks(piece.text) for piece in result):
         return result
     main = language.partition("-")[0].lower()
     result = [*_with_ordinals(result, main)]
@@ -133,6 +137,10 @@ def finished(text: str, found: Ends, pieces: Sequence[Piece], language: str, *, 
     if found.beginning:
         result = _with_beginning(found.beginning, result)
     return _with_capital(text, found, result, main)
+
+
+def _has_other_marks(text: str) -> bool:
+    return max(text, default="") >= _FIRST_OF_OTHERS and _OTHER_SENTENCE_MARKS.search(text) is not None
 
 
 def _with_ordinals(pieces: Sequence[Piece], language: str) -> Iterator[Piece]:

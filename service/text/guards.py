@@ -43,7 +43,7 @@ _SIGNS = tuple(
     for there, here in ((r"[(（]", r"[(（]"), (r"[)）]", r"[)）]"), (r"/(?=\s?\p{L}{2})", r"/(?=\s?\w)"))
 )
 _SIGN = re.compile(r"[(（)）/]")
-_QUOTES = regex.compile(r"[\"“”„«»「」『』]")
+_QUOTES = re.compile(r"[\"“”„«»「」『』]")
 _QUESTION_MARKS = "?？؟⁇"
 _QUESTION = regex.compile(rf"[{_QUESTION_MARKS}]\W*\Z")
 _RUN = regex.compile(r"(\S{1,16}?)\1{4,}+")
@@ -67,7 +67,8 @@ def _faults(source: str, target: str) -> Iterator[Fault]:
         yield "repetition"
     if is_too_long(source, target):
         yield "too_long"
-    if len(source) >= _MIN_RATIO_CHARACTERS and len(target) < _min_ratio(target) * len(source):
+    is_short = len(source) >= _MIN_RATIO_CHARACTERS and len(target) < _MIN_RATIO * len(source)
+    if is_short and len(target) < _min_ratio(target) * len(source):
         yield "too_short"
     if is_copy(source, target):
         yield "untranslated"

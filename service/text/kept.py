@@ -268,6 +268,9 @@ _HINT = regex.compile(
     regex.VERBOSE,
 )
 
+# The most frequent of its signs, which Python's own engine sees many times faster.
+_SIGN = re.compile(r"[0-9#$%&*+/<=>@\[\\\]^_`{|}~]")
+
 # Most sentences: ASCII words with a mark behind them, none of which is a hint; Python's own engine soon sees that.
 _PLAIN_WORD = (
     r"(?![A-Z]\.|(?:git|npm|yarn|pip|conda|apt|brew|gem|cargo|docker|kubectl|sudo|import) )"
@@ -401,7 +404,7 @@ def _structured(text: str) -> Iterator[tuple[int, int, Kind]]:
     if _INITIALS_ALONE.fullmatch(text):
         yield 0, len(text), "identifier"
         return
-    if _PLAIN.fullmatch(text) or not _HINT.search(text):
+    if _PLAIN.fullmatch(text) or not (_SIGN.search(text) or _HINT.search(text)):
         return
     text = _with_plain_marks(text)
     comment = code_before_comment(text)

@@ -20,6 +20,7 @@ _AND: dict[str, str] = {"en": "and|or|nor", "fr": "et|ou|ni"}
 _MIN_ITEMS = 3
 _WORD = r"[\p{L}\p{M}\p{N}'’-]++"
 _WORDS = regex.compile(_WORD)
+_DIGIT = regex.compile(r"\d")
 _END = regex.compile(r"[\s.!?…:,;]*+\Z")
 _COMMA = regex.compile(r"\s*+(?:(?:,|(?<!&\w{1,12});)\s++|[、，،]\s*+)")
 _ARTICLE = regex.compile(r"(?:(?:the|an?|some|les?|la|une?|des|du|de la)\s+|de l['’]|l['’]|d['’])+", regex.IGNORECASE)
@@ -112,7 +113,7 @@ def lacks_counted(source: str, target: str, source_language: str, target_languag
         target_language: Code of the translation's.
     """
     there, here = _language(source_language), _language(target_language)
-    if there is None or here is None or there is here:
+    if there is None or here is None or there is here or not _DIGIT.search(source):
         return False
     found = list(there.counted.finditer(source))
     joined = [

@@ -1,6 +1,7 @@
 r"""Names of people and places in a text, by their capitals and by what a model's training data did with each word.
 
-    missing_names("I live in Chicago.", "Je vis à David.", spans, lexicon)    # (KeptSpan(10, 17, "Chicago", "name"),)
+    found = names("I live in Chicago.", spans, lexicon)    # KeptSpan(10, 17, "Chicago", "name")
+    missing_names("I live in Chicago.", "Je vis à David.", found, lexicon)    # the same
 
 Inside a sentence every word with a capital counts that the lexicon does not have as one that is translated (*Monday*,
 *London*); at a beginning only known names do. What the lexicon does not know at all may well become another word: it
@@ -9,8 +10,10 @@ is missing only if no word of the translation begins like it (*Somali*, *somalie
 
 from __future__ import annotations
 
+import itertools
+import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import regex
 
@@ -21,6 +24,7 @@ _CAPITALISED = regex.compile(
     r"(?<![\p{L}\p{N}\p{M}@#_/.'’-])(?:\p{Lu}['’](?=\p{Lu}))?+\p{Lu}\p{Ll}{2,}+(?:-\p{Lu}\p{Ll}++)*+"
     r"(?![\p{L}\p{N}\p{M}_/@-]|['’](?!s\b)|\.\w)"
 )
+_CAPITAL = re.compile("[A-Z]")
 _SHOUTED = regex.compile(r"(?<![\p{L}\p{N}\p{M}@#_/.'’-])\p{Lu}{5,40}+(?![\p{L}\p{N}\p{M}_/@'’-]|\.\w)")
 """All in capitals, and too long for most abbreviations that have another form in another language."""
 _SURNAME = regex.compile(r"\p{Lu}['’]\p{Lu}")
@@ -41,23 +45,25 @@ _TITLES = {
         r"|(?P<her>Mmes?|Mlles?|[Mm]adame|[Mm]esdames|[Mm](?:ademoi|esdemoi)selles?|Mrs|Miss|Ms))(?![\p{L}\p{M}'’-])"
     ),
 }
+_INITIALS = {"en": ("M", "D", "P"), "fr": ("M", "m", "D", "d", "P", "p")}
+"""Of the titles of each language."""
 _MIN_TITLES = 2
 _MIN_COMMON = 3
 """Letters that a word and its translation begin with, if they are akin."""
 
 
-def missing_names(text: str, target: str, spans: Sequence[KeptSpan], lexicon: Lexicon) -> tuple[KeptSpan, ...]:
+def missing_names(text: str, target: str, found: Iterable[KeptSpan], lexicon: Lexicon) -> tuple[KeptSpan, ...]:
     """The names that a translation lacks, in order.
 
     Args:
         text: A segment.
         target: Its translation.
-        spans: Kept spans of the segment; there are no names in them.
+        found: The `names` of the segment.
         lexicon: Of the model.
     """
     missing = []
     words: set[str] | None = None
-    for span in names(text, spans, lexicon):
+    for span in found:
         name = unicodedata.normalize("NFC", span.text)
         if target.count(name) + (name != span.text) * target.count(span.text) >= text.count(span.text):
             continue
@@ -77,6 +83,9 @@ def is_copied_word(source: str, target: str, lexicon: Lexicon) -> bool:
 
     For a sentence `service.text.guards.is_copy` needs no lexicon; *Hello* may be a name, and *table* is French.
     """
+    first, first_written = _WORD.search(source), _WORD.search(target)
+    if first is None or first_written is None or first[0].casefold() != first_written[0].casefold():
+        return False
     words = _WORD.findall(source)
     ordinary = [word for word in words if not lexicon.is_name(word)]
     is_ordinary = bool(ordinary) and all(len(word) > 1 and lexicon.is_translated(word) for word in ordinary)
@@ -89,7 +98,8 @@ def copied_words(source: str, target: str, lexicon: Lexicon) -> list[str]:
     Only of a few words: in sentences of everyday every 25th has one that both languages have (*film*). Not those with a
     capital inside the source, or in quotation marks: they may be a title.
     """
-    if len(_WORD.findall(source)) > _MAX_WORDS_COPIED or source.casefold() == target.casefold():
+    num_words = sum(1 for _ in itertools.islice(_WORD.finditer(source), _MAX_WORDS_COPIED + 1))
+    if num_words > _MAX_WORDS_COPIED or source.casefold() == target.casefold():
         return []
     theirs = {
         match[0].casefold()
@@ -109,6 +119,8 @@ def loses_title(source: str, target: str, source_language: str, target_language:
     here = _TITLES.get(target_language.partition("-")[0].lower())
     if there is None or here is None or there is here:
         return False
+    if not any(initial in source for initial in _INITIALS[source_language.partition("-")[0].lower()]):
+        return False
     wanted = list(there.finditer(source))
     if len(wanted) < _MIN_TITLES:
         return False
@@ -120,6 +132,11 @@ def loses_title(source: str, target: str, source_language: str, target_language:
 
 def names(text: str, spans: Sequence[KeptSpan], lexicon: Lexicon) -> Iterator[KeptSpan]:
     """The names of a text that its translation should have; in order, those all in capitals first."""
+    if text.isascii() and not _CAPITAL.search(text, 1):  # most sentences: it is their first word, or nothing
+        match = _CAPITALISED.match(text)
+        if match and lexicon.is_name(match[0]) and not any(span.start < match.end() for span in spans):
+            yield KeptSpan(0, match.end(), match[0], "name")
+        return
     shown, places = _composed(text)
     found, shouted = list(_CAPITALISED.finditer(shown)), list(_SHOUTED.finditer(shown))
     if not (found or shouted):

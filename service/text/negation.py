@@ -23,6 +23,11 @@ _SAYS: dict[str, regex.Pattern[str]] = {
         r"(?= ?[^.,;!?]{1,40}\b(?:pas|jamais|rien|aucune?)\b)"
     ),
 }
+_PARTS: dict[str, tuple[str, ...]] = {
+    "en": ("not", "nobody", "never", "nt", "n't", "n’t"),
+    "fr": ("pas", "jamais", "rien", "aucun"),
+}
+"""One of which is in whatever the patterns find: few sentences have one."""
 _MAY_SAY: dict[str, regex.Pattern[str]] = {
     "fr": regex.compile(
         r"(?i)\b(?:ne|pas|non|jamais|rien|aucun\w*|sans|ni|personne|nul\w*|guère|plus|point|sauf|peu|moins|impossible|faux"
@@ -52,4 +57,6 @@ def loses_negation(source: str, target: str, source_language: str, target_langua
     may_say = _MAY_SAY.get(target_language.partition("-")[0].lower())
     if says is None or may_say is None or source_language == target_language:
         return False
-    return says.search(source) is not None and may_say.search(target) is None
+    small = source.lower()
+    may_deny = any(part in small for part in _PARTS[source_language.partition("-")[0].lower()])
+    return may_deny and says.search(source) is not None and may_say.search(target) is None

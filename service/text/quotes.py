@@ -9,6 +9,7 @@ the source are put back. Guillemets are French, and stay where a model writes th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import regex
@@ -19,7 +20,9 @@ from service.text.kept import KeptSpan
 Pair = tuple[int, int]
 """The places of an opening and of a closing quotation mark."""
 
-_DOUBLE = regex.compile(r"[\"“”„‟«»]")
+_DOUBLE = re.compile(r"[\"“”„‟«»]")
+_OPENING = re.compile(r"(?<![^\W_])['‘]")
+"""What the first mark of `_SINGLE` is at least: one that is behind no letter."""
 _SINGLE = regex.compile(
     r"""(?<![\p{L}\p{N}'’)\]])['‘](?!(?:tis|twas|em|cause|til|bout|round|n|cos|ere|neath)\b)(?=[\p{L}\p{N}\p{Sc}({\[#@…])
         (?:[^'‘’\n"“”«»]|(?<=[\p{L}\p{M}\p{N}])['’](?=[\p{L}\p{N}])){1,200}?
@@ -30,6 +33,7 @@ _WORD = regex.compile(r"[\p{L}\p{N}\p{Co}]")
 _MARKS = regex.compile(r"[ \u00a0\u202f]*+(?:[.!?…‽]++|,)?[ \u00a0\u202f]*+\Z")
 _SAYS_MORE = regex.compile(r"(?:\.{2,}|[!?…‽])[.!?…‽]*\Z")
 """Marks that are more than the end of a sentence."""
+_BRACKET = re.compile(r"[(（\[]")
 _BRACKETS = regex.compile(r"[(（][\s.,;:!?…]*[)）]|\[[\s.,;:!?…]*\]")
 
 
@@ -39,19 +43,23 @@ def pairs(text: str) -> list[Pair]:
     if len(double) % 2:
         return []
     found = list(zip(double[::2], double[1::2], strict=True))
-    return sorted(found + _single(text)) if "'" in text or "’" in text else found
+    single = _single(text)
+    return sorted(found + single) if single else found
 
 
 def _single(text: str) -> list[Pair]:
+    if not _OPENING.search(text):  # an apostrophe is no quotation mark
+        return []
     return [(match.start(), match.end() - 1) for match in _SINGLE.finditer(text)]
 
 
 def doubled(text: str) -> str:
     """The text with double quotation marks in the place of single ones; as long as before."""
-    if "'" not in text and "’" not in text:
+    single = _single(text)
+    if not single:
         return text
     chars = list(text)
-    for place in (place for pair in _single(text) for place in pair):
+    for place in (place for pair in single for place in pair):
         chars[place] = '"'
     return "".join(chars)
 
@@ -60,13 +68,16 @@ def misplaced(source: str, target: str) -> bool:
     """Whether quotation marks or brackets hold nothing, or everything, or do not end, unlike those of the source."""
     if _num_empty(target) > _num_empty(source) or _num_double(target) % 2 > _num_double(source) % 2:
         return True
-    ours, theirs = pairs(target), pairs(source)
-    return bool(theirs) and len(ours) == len(theirs) and _says_more(source, theirs) and not _says_more(target, ours)
+    theirs = pairs(source)
+    if not theirs:
+        return False
+    ours = pairs(target)
+    return len(ours) == len(theirs) and _says_more(source, theirs) and not _says_more(target, ours)
 
 
 def _num_empty(text: str) -> int:
     empty = sum(not _WORD.search(text, left + 1, right) for left, right in pairs(text))
-    return empty + sum(1 for _ in _BRACKETS.finditer(text))
+    return empty + (sum(1 for _ in _BRACKETS.finditer(text)) if _BRACKET.search(text) else 0)
 
 
 def _num_double(text: str) -> int:
@@ -102,9 +113,11 @@ def with_quotes(source: str, pieces: Sequence[Piece], language: str) -> list[Pie
         language: Of the translation.
     """
     theirs = pairs(source)
+    if not theirs:
+        return list(pieces)
     text = "".join(piece.text for piece in pieces)
     ours = pairs(text)
-    if not theirs or len(ours) != len(theirs):
+    if len(ours) != len(theirs):
         return list(pieces)
     is_french = language.partition("-")[0].lower() == "fr"
     changes: dict[int, tuple[int, str]] = {}

@@ -25,6 +25,7 @@ from service.text.windows import window_spans
 _LINE = re.compile("(?:(?! {4})[^\x00-\x1f\x7f-\x9f\u2028\u2029])+")
 
 _STAND_IN = "\ue000"
+_SHORT_TOKENS = re.compile(f"[\x00-\x7f{_STAND_IN}]*")
 
 # White space, zero-width and bidi marks, controls: invisible at the edges of a segment, and the caller's.
 _BLANK = r"[\s\ufeff\u200b\u200e\u200f\u061c\u202a-\u202e\u2060\u2066-\u2069\x00-\x1f\x7f-\x9f]"
@@ -181,7 +182,7 @@ def _inline_markers(line: str) -> list[tuple[int, int]]:
     return found if len(found) > 1 else []
 
 
-def compress(text: str, spans: Sequence[tuple[int, int]]) -> tuple[str, list[int]]:
+def compress(text: str, spans: Sequence[tuple[int, int]]) -> tuple[str, Sequence[int]]:
     """Shrinks spans to one private-use character each, so that none can be parted.
 
     Args:
@@ -191,6 +192,8 @@ def compress(text: str, spans: Sequence[tuple[int, int]]) -> tuple[str, list[int
     Returns:
         The shorter text, and for each place in it, its end included, the place in `text`.
     """
+    if not spans:
+        return text, range(len(text) + 1)
     chars: list[str] = []
     places: list[int] = []
     done = 0
@@ -224,6 +227,9 @@ def _inner_span(text: str) -> tuple[int, int] | None:
 
 
 def _fits(sentence: str, max_tokens: int, count_tokens: Callable[[str], int]) -> bool:
+    # A character of ASCII is one token at most, and so is a stand-in but for its bytes; two more stand at the ends.
+    if len(sentence) + 2 * sentence.count(_STAND_IN) + 4 <= max_tokens and _SHORT_TOKENS.fullmatch(sentence):
+        return True
     # A very long one is not counted as a whole: the tokenizer would do all of it in vain.
     return len(sentence) <= 16 * max_tokens and count_tokens(sentence) <= max_tokens
 

@@ -22,6 +22,8 @@ MAX_CHUNK_CHARACTERS = 2_000
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _UNUSUAL_SPACE = re.compile(r"[^\S ]")
+_ONE_SENTENCE = re.compile(r"[^.!?;\x00-\x1f\x7f-\U0010ffff]*+[.!?]*+[\"')\]]*+ *+")
+"""ASCII in which nothing that may end a sentence stands before its end."""
 _WESTERN_MARK = re.compile(r"[.!?…:;)\]}\"'*_`]")
 
 # What stands before a name or a number, so that the sentence goes on whatever comes next.
@@ -64,6 +66,8 @@ def sentence_spans(line: str, language: str) -> list[tuple[int, int]]:
         `[start, end)` spans in code points that cover the line without gap or overlap; white space belongs to the
         sentence before it. Takes time linear in the length of the line.
     """
+    if line and _ONE_SENTENCE.fullmatch(line):  # most sentences that come alone
+        return [(0, len(line))]
     language = re.split("[-_]", language, maxsplit=1)[0].lower()
     # One character for one: the places stay.
     text = _UNUSUAL_SPACE.sub(" ", _SURROGATE.sub("\ufffd", line))

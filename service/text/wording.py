@@ -123,12 +123,12 @@ def close_brackets(pieces: Sequence[Piece]) -> list[Piece]:
 
 def has_brackets(text: str) -> bool:
     """Whether `changes` parts a bracket from a word of the text."""
-    return _IN_BRACKETS.search(text) is not None
+    return ("(" in text or "[" in text) and _IN_BRACKETS.search(text) is not None
 
 
 def _brackets(text: str) -> Iterator[Change]:
     """A word behind a bracket is another piece than one behind a space, and one that is seldom seen."""
-    for match in _IN_BRACKETS.finditer(text):
+    for match in _IN_BRACKETS.finditer(text) if "(" in text or "[" in text else ():
         yield match.end(1), match.end(1), " "
         yield match.start(2), match.start(2), " "
 

@@ -31,6 +31,7 @@ def rests(monkeypatch):
 
     class Clock:
         perf_counter = staticmethod(time.perf_counter)
+        thread_time = staticmethod(lambda: 0.0)  # others have had all the time
 
         @staticmethod
         def sleep(_seconds):
@@ -53,6 +54,12 @@ def test_long_work_rests_after_each_piece_and_only_where_it_is_in_nobodys_way(re
     rests.clear()
     asyncio.run(aside(work_for, 0, 3 * PIECE_SECONDS))
     work_for(3 * PIECE_SECONDS)
+    assert rests == []
+
+
+def test_work_from_which_nobody_takes_time_does_not_rest(rests, monkeypatch):
+    monkeypatch.setattr(module.time, "thread_time", time.perf_counter)
+    asyncio.run(aside(work_for, 2, 10 * PIECE_SECONDS))
     assert rests == []
 
 

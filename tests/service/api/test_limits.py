@@ -57,6 +57,18 @@ def test_an_address_has_its_tokens_a_minute_on_every_route(make_client, engine):
     assert "may have 21 a minute" in too_much.json()["detail"]
 
 
+def test_a_list_whose_tokens_are_counted_is_booked_as_a_whole(make_client, engine):
+    texts = [f"The dog number {index} sleeps near the old house." for index in range(60)]
+    num_tokens = sum(len(text) + 1 for text in texts)
+    body = BODY | {"text": texts}
+    client = make_client(address_tokens_per_minute=num_tokens)
+    assert client.post("/v1/translate", json=body | {"text": [*texts, "Another one."]}).status_code == 413
+    assert engine.requests == []
+    assert client.post("/v1/translate", json=body).status_code == 200
+    assert len(engine.requests[0].sequences) == 60
+    assert statuses(client, 1) == [429]
+
+
 def test_what_has_begun_is_not_refused_halfway():
     async def scenario():
         fake = FakeEngine()

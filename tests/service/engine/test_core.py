@@ -2,6 +2,7 @@ import os
 import sys
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -80,6 +81,41 @@ def test_events_tell_tokens_then_ends_then_the_whole():
             SequenceDoneEvent(1, second),
             done,
         ]
+
+
+def test_who_wants_no_tokens_is_told_of_ends_and_does_not_end_the_steps_of_others():
+    runner = ScriptedRunner()
+    with Driver(runner) as driver:
+        request = replace(make_request(lengths=(2, 3)), tells_tokens=False)
+        driver.core.submit(request, 7, wants_events=True)
+        done = driver.wait_for_last(7)
+        first, second = done.result.sequences
+        assert driver.events(7) == [SequenceDoneEvent(0, first), SequenceDoneEvent(1, second), done]
+        assert {stride.max_steps for stride in runner.strides} == {MAX_STRIDE_STEPS}
+        assert not any(stride.tells_tokens for stride in runner.strides)
+
+
+def test_ends_of_a_request_that_wants_no_tokens_are_told_together_and_in_time(monkeypatch):
+    clock = [0.0]
+    driver = Driver(ScriptedRunner(is_gated=True))
+    driver.core._clock = lambda: clock[0]
+    calls = []
+    deliver = driver.core._deliver
+    driver.core._deliver = lambda messages: (calls.append(messages), deliver(messages))
+    with driver:
+        driver.core.submit(replace(make_request(lengths=(1, 2, 3, 4)), tells_tokens=False), 7, wants_events=True)
+        for _ in range(3):
+            assert driver.runner.in_step.wait(WAIT_SECONDS)
+            driver.runner.in_step.clear()
+            if driver.runner.steps[2:]:
+                clock[0] += 1.0
+            driver.runner.allow_steps()
+        driver.wait_for(lambda message: isinstance(message, RequestMessage) and message.event.sequence_index == 2)
+        ends = [[m.event.sequence_index for m in call if isinstance(m, RequestMessage)] for call in calls]
+        assert [each for each in ends if each] == [[0], [1, 2]]
+        driver.runner.open_gate()
+        driver.wait_for_last(7)
+        assert [type(event) for event in driver.events(7)] == [SequenceDoneEvent] * 4 + [RequestDoneEvent]
 
 
 def test_engine_sleeps_while_there_is_nothing_to_do(monkeypatch):

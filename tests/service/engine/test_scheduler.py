@@ -285,18 +285,71 @@ def test_lanes_have_as_much_to_do():
     scheduler = Scheduler([INFO], make_limits(max_rows=12), num_lanes=2)
     for name in "abcdefghi":
         scheduler.submit(make_request(name, beam_size=2 if name == "a" else 1))
-    assert len(newcomers_of(scheduler.schedule(0))) == 1  # "a", and has two rows now
+    assert len(newcomers_of(scheduler.schedule(0))) == 4  # "a" has two rows: half of the ten that run and wait
     output = scheduler.schedule(0)
     assert not newcomers_of(output) and not output.some_wait  # there is room for all, in the other lane
-    assert len(newcomers_of(scheduler.schedule(1))) == 3
-    assert len(newcomers_of(scheduler.schedule(0))) == 2
     last = newcomers_of(scheduler.schedule(1))
-    assert len(last) == 2
+    assert len(last) == 5
     scheduler.check_integrity()
-    for newcomer in last:
+    for newcomer in last[:2]:
         scheduler.finish(newcomer.sequence_id)
+    for name in "jk":
+        scheduler.submit(make_request(name))
     assert len(newcomers_of(scheduler.schedule(0))) == 0
-    assert len(newcomers_of(scheduler.schedule(1))) == 1
+    assert len(newcomers_of(scheduler.schedule(1))) == 2
+    scheduler.check_integrity()
+
+
+def test_all_lanes_begin_with_their_share_of_a_list():
+    scheduler = Scheduler(
+        [INFO],
+        make_limits(max_rows=64, kv_cache_bytes=100_000, max_encode_tokens_per_step=500),
+        num_lanes=2,
+        useful_rows=16,
+    )
+    scheduler.submit(make_request("list", (4,) * 21))
+    assert len(newcomers_of(scheduler.schedule(0))) == 11
+    assert len(newcomers_of(scheduler.schedule(1))) == 10
+    assert scheduler.waiting_rows == 0
+    scheduler.submit(make_request("more", (4,) * 40))
+    assert len(newcomers_of(scheduler.schedule(1))) == 6
+    scheduler.cancel("more")
+    scheduler.submit(make_request("wide", (4,) * 3, beam_size=4))
+    assert scheduler.waiting_rows == 12
+    scheduler.check_integrity()
+
+
+def test_of_a_list_that_is_being_worked_on_several_are_taken_at_a_time_and_of_others_at_once():
+    limits = make_limits(max_rows=64, kv_cache_bytes=100_000, max_encode_tokens_per_step=500)
+    scheduler = Scheduler([INFO], limits, num_lanes=2, useful_rows=16)
+    scheduler.submit(make_request("list", (4,) * 90))
+    first, second = newcomers_of(scheduler.schedule(0)), newcomers_of(scheduler.schedule(1))
+    assert len(first) == len(second) == 16
+    for count, newcomer in enumerate(first[:3], 1):
+        scheduler.finish(newcomer.sequence_id)
+        assert newcomers_of(scheduler.schedule(0)) == []
+        if count == 2:
+            scheduler.submit(make_request("other", (7,)))
+            assert [len(each.source_ids) for each in newcomers_of(scheduler.schedule(0))] == [7]
+    for newcomer in first[3:5]:
+        scheduler.finish(newcomer.sequence_id)
+    assert len(newcomers_of(scheduler.schedule(0))) == 4
+    for newcomer in second[:-1]:
+        scheduler.finish(newcomer.sequence_id)
+    assert len(newcomers_of(scheduler.schedule(1))) == 15
+    scheduler.check_integrity()
+
+
+def test_several_beams_are_taken_at_a_time_as_far_as_they_are_half_of_the_rows():
+    limits = make_limits(max_rows=64, kv_cache_bytes=100_000, max_encode_tokens_per_step=500)
+    scheduler = Scheduler([INFO], limits, useful_rows=16)
+    scheduler.submit(make_request("list", (4,) * 9, beam_size=4))
+    first = newcomers_of(scheduler.schedule())
+    assert len(first) == 4
+    scheduler.finish(first[0].sequence_id)
+    assert newcomers_of(scheduler.schedule()) == []
+    scheduler.finish(first[1].sequence_id)
+    assert len(newcomers_of(scheduler.schedule())) == 2
     scheduler.check_integrity()
 
 

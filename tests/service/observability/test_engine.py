@@ -1,5 +1,6 @@
 import asyncio
 from contextlib import aclosing
+from dataclasses import replace
 
 import pytest
 
@@ -60,14 +61,16 @@ def test_a_stream_is_cancelled_only_if_it_is_left_before_its_end(seen):
     run(scenario)
 
 
-def test_a_caller_that_is_cancelled_counts_once():
+def test_a_caller_that_is_cancelled_counts_once_whatever_it_waited_for():
     async def scenario():
         measured = Measured(hold=asyncio.Event())
         await measured.engine.start()
-        task = asyncio.ensure_future(measured.engine.submit(REQUEST))
+        requests = [replace(REQUEST, request_id=name) for name in ("one", "two")]
+        tasks = [asyncio.ensure_future(measured.engine.submit(request)) for request in requests]
         await asyncio.sleep(0.01)
-        task.cancel()
-        await asyncio.wait({task})
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
         assert measured.value("cancellations_total") == 1
 
     run(scenario)

@@ -52,7 +52,7 @@ def test_what_is_kept_anyway_is_no_name():
     ],
 )
 def test_names_that_are_missing(text, target, missing):
-    assert [span.text for span in missing_names(text, target, (), LEXICON)] == missing
+    assert [span.text for span in missing_names(text, target, names(text, (), LEXICON), LEXICON)] == missing
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_copies_of_ordinary_words(source, target, expected):
     ],
 )
 def test_names_in_capitals_that_are_missing(text, target, missing):
-    assert [span.text for span in missing_names(text, target, (), LEXICON)] == missing
+    assert [span.text for span in missing_names(text, target, names(text, (), LEXICON), LEXICON)] == missing
 
 
 @pytest.mark.parametrize(
