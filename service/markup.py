@@ -20,12 +20,14 @@ from model.words import source_text, split_words
 from service.aside import aside, breathe
 from service.engine.inspection import Aligner, AlignmentPair, SegmentAlignment
 from service.pipeline import Part
+from service.text.ends import ORDINAL
 from service.text.forms import Piece
+from service.text.kept import KeptSpan
 from service.text.languages import Languages
 from service.text.markup import Markup, MarkupError, Rules, Unit, read_html, read_xml
 from service.text.markup import Segment as MarkedSegment
 from service.text.segmenter import Document, Segment, has_letter
-from service.text.tags import Element, Kept, Placement, Vote, place_tags
+from service.text.tags import Element, Kept, Placement, Point, Vote, place_tags
 from service.translator import (
     LONG_TEXT_CHARACTERS,
     MANY_SEGMENTS,
@@ -314,7 +316,7 @@ def _placed(
             places[span] = (found, found + len(shown)) if found >= 0 else (len(text), len(text))
             searched[shown] = places[span][1]
         kept.append(Kept(*places[span], *span, tokens))
-    return text, place_tags(source, text, marked.items, votes, kept)
+    return text, place_tags(source, text, _without_lost_ordinals(marked.items, source, votes), votes, kept)
 
 
 def _lost_elements(
@@ -354,8 +356,13 @@ def _votes(
             yield Vote(offset + start, offset + end, part.start + start, part.start + end)
         return
     place = offset
+    number: KeptSpan | None = None
     for piece in pieces:
         end = place + len(piece.text)
+        ordinal = _ordinal(piece, source, part.start + number.end) if number else None
+        if ordinal is not None:
+            yield Vote(place, place + ordinal[0], *ordinal[1])
+        number = piece.span if piece.span and piece.span.is_soft else None
         if piece.span is not None and piece.span.kind == "term":
             yield from _term_votes(
                 place, piece.text, part.start + piece.span.start, part.start + piece.span.end, source
@@ -365,12 +372,41 @@ def _votes(
         elif alignment is not None and part.encoding is not None:
             for link in alignment.token_links:
                 start_written, end_written = alignment.target.spans[link.target]
-                left = max(start_written, piece.start) - piece.start
+                left = max(start_written - piece.start, ordinal[0] if ordinal else 0)
                 right = min(end_written, piece.end) - piece.start
                 if left < right:
                     shown = part.encoding.source_spans[link.source]
                     yield Vote(place + left, min(place + right, end), *shown, link.score)
         place = end
+
+
+def _ordinal(piece: Piece, source: str, place: int) -> tuple[int, tuple[int, int]] | None:
+    """What makes a number an ordinal, in the source and behind it in the translation: how long it is there."""
+    written, theirs = ORDINAL.match(piece.text), ORDINAL.match(source, place)
+    return None if piece.span or not written or not theirs else (written.end(), theirs.span())
+
+
+def _without_lost_ordinals(
+    items: Sequence[Element | Point], source: str, votes: Sequence[Vote]
+) -> tuple[Element | Point, ...]:
+    """The items; of an element around the ending of an ordinal that became none, *4th of July*, nothing is left."""
+    found = {(vote.source_start, vote.source_end) for vote in votes}
+    result: list[Element | Point] = []
+    for item in items:
+        if isinstance(item, Element):
+            is_ordinal = source[max(item.start - 1, 0) : item.start].isdigit() and ORDINAL.match(source, item.start)
+            if is_ordinal and is_ordinal.end() == item.end and is_ordinal.span() not in found:
+                item = Point(item.start, _tokens(item))
+            else:
+                item = replace(item, items=_without_lost_ordinals(item.items, source, votes))
+        result.append(item)
+    return tuple(result)
+
+
+def _tokens(item: Element | Point) -> tuple[int, ...]:
+    if isinstance(item, Point):
+        return item.tokens
+    return (*item.opening, *(token for inner in item.items for token in _tokens(inner)), *item.closing)
 
 
 def _term_votes(place: int, translation: str, start: int, end: int, source: str) -> Iterable[Vote]:

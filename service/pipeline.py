@@ -36,6 +36,7 @@ from model.tokenizer import Encoding, TextTokenizer
 from service.engine.request import SequenceRequest, SequenceResult
 from service.text.capitals import visible_text
 from service.text.ends import ENGLISH_ORDINAL, Ends, certain, ends, finished
+from service.text.escapes import shown_escapes, with_escapes
 from service.text.forms import DIGITS, MASKS, NEVER_WRITTEN, Form, Piece, make_form
 from service.text.guards import MINOR_FAULTS, Fault, faults, is_too_long
 from service.text.kept import KeptSpan, kept_spans, number_runs
@@ -484,6 +485,7 @@ class SegmentWork:
             and not has_brackets(node.text)
             and not pairs(node.text)
             and not has_unusual_spaces(node.text)
+            and not shown_escapes(node.text)
             and self._repeated(node) is None
         )
         return is_whole and len(node.tries) == 1 and keeps_nothing and is_plain
@@ -906,7 +908,7 @@ class SegmentWork:
         is_cut = hypothesis.finish_reason == "length"
         language = self._vocabulary.target_language
         pieces = finished(node.text, self._ends(node), pieces, language, is_cut=is_cut)
-        return with_spaces(node.text, node.spans, pieces)
+        return with_escapes(node.text, with_spaces(node.text, node.spans, pieces))
 
     def _changes(self, node: _Node, in_digits: Sequence[Change] = ()) -> Sequence[Change]:
         """What the model is shown otherwise than it stands there."""
@@ -985,9 +987,11 @@ class SegmentWork:
             found.append("truncated")
         hidden = form.hides()
         numbers = [span.text for span in node.spans if span.is_soft and id(span) not in hidden]
-        if numbers != [
-            piece.span.text for piece in pieces if piece.span and piece.span.is_soft and id(piece.span) not in hidden
-        ]:
+        written = [piece.span for piece in pieces if piece.span]
+        if numbers != [span.text for span in written if span.is_soft and id(span) not in hidden] or (
+            [span.start for span in written if span.kind == "marker"]
+            != [span.start for span in node.spans if span.kind == "marker"]
+        ):
             found.append("order")
         vocabulary = self._vocabulary
         if loses_negation(node.text, text, vocabulary.source_language, vocabulary.target_language):
@@ -1209,7 +1213,7 @@ def _joined(
 
 def _outer_spans(node: _Node) -> list[KeptSpan]:
     """Emoji and signs at the ends, parted from the words by a space: they need not be shown to the model."""
-    signs = ("emoji", "symbol", "tag")
+    signs = ("emoji", "symbol", "tag", "marker")
     outer = []
     for span in node.spans:
         if (

@@ -39,6 +39,8 @@ _ABBREVIATED_MARKS = regex.compile(r"\.(?:[^.]++|\.{3})")
 
 ENGLISH_ORDINAL = regex.compile(r"(?:st|nd|rd|th)(?!\w)")
 """What stands behind a number that counts: `21st`."""
+ORDINAL = regex.compile(r"(?:st|nde?|rd|th|er|re|ère|e|ème|ième)(?!\w)")
+"""The same in English and in French."""
 _OPENERS = r"[\"'“”‘’«»(\[¿¡\s]*+"
 _FIRST_LETTER = regex.compile(rf"({_OPENERS})(\p{{L}})([\p{{L}}\p{{M}}]*)")
 _UNCASED_OR_NOUNS = frozenset({"de", "lb"})

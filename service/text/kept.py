@@ -32,6 +32,7 @@ Kind = Literal[
     "identifier",
     "term",
     "name",
+    "marker",
     "emoji",
     "symbol",
     "invisible",
@@ -121,12 +122,48 @@ _ESCAPED_TAG = (
     r"|[^\s\"'&]{1,80}+))?){0,10}+\s*+/?&gt;"
 )
 
+# What is hard to type, written with a backslash: a letter, a line break or a tab (service/text/escapes.py).
+_HEX_DIGIT = "[0-9A-Fa-f]"
+_LETTER_ESCAPE = rf"\\(?:x{_HEX_DIGIT}{{2}}|u{_HEX_DIGIT}{{4}}|U{_HEX_DIGIT}{{8}}|u\{{{_HEX_DIGIT}{{1,6}}\}})"
+BLANK_ESCAPE = r"\\{1,3}[nrt]"
+# Latin letters beyond ASCII, and apostrophes within words: a model is shown what they mean.
+SHOWN_LETTER = (
+    rf"\\(?:x[C-Fc-f]{_HEX_DIGIT}|(?:u|U0000)(?:00[C-Fc-f]|01{_HEX_DIGIT}|02[0-4]){_HEX_DIGIT}"
+    rf"|u\{{0{{0,3}}(?:[C-Fc-f]|1{_HEX_DIGIT}|2[0-4]){_HEX_DIGIT}\}})(?<![df]7\}}?)"
+)
+SHOWN_APOSTROPHE = (
+    rf"(?<=\p{{L}}|{SHOWN_LETTER})(?:\\['’]|\\x27|\\u(?:0027|2019)|\\U0000(?:0027|2019)|\\u\{{0*(?:27|2019)\}})"
+    rf"(?=\p{{L}}|{SHOWN_LETTER})"
+)
+_ASCII_LETTER = r"\\(?:x|u00|U000000|u\{0{0,4})(?:[46][1-9A-Fa-f]|[57][0-9Aa])\}?+"
+# A letter behind a backslash that is none of these: of a path, a regular expression, a name.
+_OTHER_ESCAPE = rf"(?!{_LETTER_ESCAPE})\\(?![nrt])[A-Za-z]"
+# TeX; a name counts without an argument if what it had behind `\n`, `\r` or `\t` would be no word.
+_TEX = (
+    r"\\(?:[A-Za-z]{2,40}+\*?+(?=[\[{])|(?:nabla|neq?|neg|newline|newpage|noindent|nonumber|not(?:in)?|theta|therefore|tilde"
+    r"|times|triangle|raggedright|rceil|rfloor|rho|right(?:arrow)?)(?![A-Za-z]))"
+)
+_EXPRESSION_ESCAPE = r"\\[bBdDsSwW](?:[+*]|\{\d{1,3}(?:,\d{0,3})?\})"
+# No part of a path: the line ends behind it.
+_LAST_BLANK = r"[nrt](?:\\[nrt])*+(?![\w.$~-])"
+_NAME_IN_PATH = rf"(?!{_LAST_BLANK})[\w.$~@-]{{1,60}}+"
+_NAMES_IN_PATH = rf"[\w.~@-]{{1,60}}+(?:\\{{1,2}}{_NAME_IN_PATH}){{1,20}}+"
+_NETWORK_PATH = (
+    rf"(?:\\\\[\w.$-]++(?:\\(?!{_LAST_BLANK})[\w.$-]++(?:(?:[ ][\w.$-]++){{1,3}}(?=\\\w\w))?+)++"
+    r"|\\{4}[\w.$-]++(?:\\\\[\w.$-]++)++)"
+)
+_IN_DRIVE_PATH = r"""[^\s\\/:*?"<>|,;()]"""
+
+# Behind a number of a version.
+_RELEASE = r"(?i:alpha|beta|rc|dev|pre|preview|snapshot|final|ga|lts|nightly|canary|post|build|hotfix|milestone)"
+
 # Behind a path: ?d=e&f, #part.
 _QUERY = r"(?:\?(?=\w)[\w%&=+~/:-]++(?:\.[\w%&=+~/:-]++)*+)?+(?:\#\w++(?:[.-]\w++)*+)?+"
 
 _SMALL = r"[\p{Ll}\p{Lo}\p{Lm}\p{Lt}\p{M}]*+"
 _NOT_PLAIN = (
     rf"\p{{Lu}}\.\s\p{{Lu}}\.|\p{{Lu}}\p{{Ll}}{{1,3}}+\.\s?\d|pp\.\s?\d|\p{{Lu}}{{2,4}}+\s\d|CC\sBY"
+    r"|\(?(?:[A-Za-z]|[ivxIVX]{2,4})\)\s"
     rf"|\p{{L}}\w?\w?\s[=+*/<>:!^-]|{COMMAND}"
     r"|[\"'“‘«][a-z][\w.+/-]*+(?:[ ][\w.+/-]++)?[ ]--?[A-Za-z]"
 )
@@ -149,23 +186,38 @@ _STRUCTURED = regex.compile(
     | (?P<dots> (?<!\.)\.(?:[ \u00a0\u202f]\.)++(?![\w.]) )
     | (?P<said> \[(?:sic|\.{{3}}|…)\] )
     | (?P<lone> (?<!\S)['’‘"“”](?!\S) )
+    # Of the items of a list in a sentence: 1) bread and 2) milk, (a) tea or (b) coffee.
+    | (?P<marker> (?<!\S)(?:
+          (?:\d{{1,2}}\)(?=\s++\S|["'“‘«]?\p{{L}}) | (?:[A-Za-z]|[ivx]{{2,4}}|[IVX]{{2,4}})\)(?=\s++\S))
+          (?<!\([^()\n]{{0,80}}\))
+        | \((?:\d{{1,2}}|[b-hB-H]|[ivx]{{2,4}}|a(?=\)[^()\n]{{1,200}}\(b\))|i(?=\)[^()\n]{{1,200}}\(ii\)))\)(?=\s++\S)
+      ) )
     # Bidi and zero-width marks, controls. A soft hyphen belongs to its word and goes with it; letters of scripts that
     # spell with joiners keep them.
     | (?P<invisible> (?:(?![\s\xad\u200c\u200d\U000e0020-\U000e007f])[\p{{Cc}}\p{{Cf}}]
         | (?<!{_JOINING})[\u200c\u200d](?!{_JOINING})
       )++ )
     # Wherever they begin: behind a word, or with a colon.
-    | (?P<glued> (?<=\w)(?:https?|ftps?|sftp|wss?)://[^\s<>"“”«»‘’`\p{{Co}}]++ )
+    | (?P<glued> (?<=\w)(?:https?|ftps?|sftp|wss?)://(?:[^\s<>"“”«»‘’`\p{{Co}}\\]|\\(?![nrt"'\\]))++ )
     | (?P<network> \[{_SHORT_ADDRESS}\](?::\d{{1,5}}+)?+
         | (?<![\w.:/-])(?!::\w*[g-zG-Z])(?:(?!::(?!\w))|(?<!\S)(?=::(?!\S))){_SHORT_ADDRESS}(?:/\d{{1,3}}+)?+(?![\w:]) )
     # Nothing begins inside a word, or with these.
     | (?:(?<!\w)|(?!\w))(?![\s\p{{M}}\p{{Cf}},;:!?"'“”‘’«»()])(?:
-      (?P<code> (?<!`)(?P<ticks>`{{1,3}})(?!`)[^\n]{{1,{_MAX_LENGTH}}}?(?<!`)(?P=ticks)(?!`) )
+      (?P<shown> (?:{SHOWN_LETTER}|{SHOWN_APOSTROPHE})\p{{L}}*+ )
+    | (?P<share> (?<![\w\\]){_NETWORK_PATH} )
+    | (?P<tex> (?<![\w$])\$(?:\\[A-Za-z]++|(?=[^$\n]{{0,200}}(?:{_TEX}|{_OTHER_ESCAPE}))[^$\n]{{1,200}}?)\$(?![\w$])
+        | {_TEX} | {_EXPRESSION_ESCAPE} | {_OTHER_ESCAPE}[A-Za-z]{{0,40}}+ )
+    | (?P<escaped> (?<![\w\\])\p{{L}}{{0,40}}+{_ASCII_LETTER}(?:\p{{L}}|{_ASCII_LETTER}|{SHOWN_LETTER})*+ )
+    | (?P<backslashed> (?<![\w\\])
+          (?=[\w.~][\w.~@-]{{0,60}}+(?:\\{{1,2}}[nrt][\w.$~@-]{{0,60}}+){{0,8}}+\\?{_OTHER_ESCAPE}(?![A-Za-z]{{0,40}}+\*?+[{{\[]))
+          {_NAMES_IN_PATH}(?:\\(?!{_LAST_BLANK}))?+
+        | (?<![\w\\]){_NAMES_IN_PATH}(?<=\.(?:{_FILE_ENDINGS})\.?) )
+    | (?P<code> (?<!`)(?P<ticks>`{{1,3}})(?!`)[^\n]{{1,{_MAX_LENGTH}}}?(?<!`)(?P=ticks)(?!`) )
     | (?P<url>
           (?:(?:https?|ftps?|sftp|ssh|git|wss?|file|data|irc|magnet)://|(?:mailto|tel|urn|doi|javascript):(?=[^\s])|www\.(?=\w))
-          [^\s<>"“”«»‘’`\p{{Co}}]++
+          (?:[^\s<>"“”«»‘’`\p{{Co}}\\]|\\(?![nrt"'\\]))++
         | (?<![\w.@-])(?:[a-z0-9](?:[a-z0-9-]{{0,61}}[a-z0-9])?\.){{1,5}}(?:{_GENERIC_DOMAINS})(?![\w@(-]|\.\w)
-          (?::\d{{1,5}})?(?:[/?\#][^\s<>"“”«»‘’`\p{{Co}}]*+)?
+          (?::\d{{1,5}})?(?:[/?\#](?:[^\s<>"“”«»‘’`\p{{Co}}\\]|\\(?![nrt"'\\]))*+)?
       )
     | (?P<scp> (?<![\w.+-])\w[\w.-]{{0,63}}@[\w-]{{1,63}}(?:\.[\w-]{{1,63}}){{0,8}}:(?!//)[\w.~-][\w.~/-]*\w )
     | (?P<email> (?<![\w.+-])\w[\w.!\#$%&'*+/=?^{{|}}~-]{{0,63}}+@(?:[\w-]{{1,63}}+\.){{1,8}}+\w{{2,24}}+ )
@@ -190,14 +242,14 @@ _STRUCTURED = regex.compile(
           (?:hh|h|ll|l|L|q|j|z|t)?[diouxXeEfFgGaAcspn@](?![^\W_])
         | (?<![\d%])%L?\d{{1,2}}(?!\w) | (?<![\d%])%%
         | (?<![\w%])%[A-Za-z_]\w{{0,40}}%(?!\w) | (?<![\w$])\$\$?[A-Za-z_]\w{{0,40}}(?:/[\w.+@%~=:-]*\w)*+
-        | \\(?:[abfnrtv0"'\\](?![A-Za-z\\])|x[0-9A-Fa-f]{{2}}|u[0-9A-Fa-f]{{4}})
+        | {BLANK_ESCAPE} | \\[abfv0](?![A-Za-z\\]) | {_LETTER_ESCAPE} | \\["'\\]
       )
     | (?P<tag>
           <(?:[A-Za-z/][^<>\n]{{0,200}}|!--[^\n]{{0,200}}?--)>
         | {_ESCAPED_TAG}
         | &(?:\#\d{{1,10}}|\#[xX][0-9A-Fa-f]{{1,8}}|[A-Za-z]\w{{0,30}}); )
     | (?P<path>
-          (?<![\w])[A-Za-z]:[\\/](?:[^\s\\/:*?"<>|,;()]++[\\/]?)*+ | \\\\[\w.$-]++(?:\\[\w.$ -]*[\w.$-])++
+          (?<![\w])[A-Za-z]:(?=[\\/](?!{_LAST_BLANK}))(?:[\\/]{{1,2}}(?!{_LAST_BLANK}){_IN_DRIVE_PATH}++)*+(?:[\\/](?!{_LAST_BLANK}))?+
         | (?<![\w./~:<)\]}}])(?:~|\.{{1,2}})?/(?:[\w.+@%~=:-]++/)*+[\w.+@%~=-]++/?+{_QUERY}
         | (?<![\w.@/-])(?:[\w.@+-]++/)++[\w@+-]++\.(?:{_FILE_ENDINGS})(?!\w){_QUERY}
         | (?<![\w.@/-])[\w][\w-]*+(?:\.[\w-]+)*?\.(?:{_FILE_ENDINGS})(?![\w(-]|\.\w){_QUERY}
@@ -220,7 +272,8 @@ _STRUCTURED = regex.compile(
         | (?<![\w/.-])(?!w/o)\w(?:/\w)++(?![\w/])
         | (?<![\w&+])\p{{L}}\w{{0,20}}+(?:(?:&amp;|[&+])\p{{L}}\w{{0,20}}+){{1,5}}+(?![\w&+;])
         | (?<![\w+\#])\p{{Lu}}(?:\+\+|\#)(?![\w+\#])
-        | (?<![\w.&=-])\p{{L}}\w{{0,40}}+=[\p{{L}}\p{{N}}](?:[\w.:/\\-]{{0,60}}\w)?+(?![\w=])
+        | (?<![\w.&=-])\p{{L}}\w{{0,40}}+=
+          (?:[A-Za-z]:\\[\w.:/\\-]{{0,60}}\w|[\p{{L}}\p{{N}}](?:(?:[\w.:/-]|\\(?![nrt])){{0,60}}\w)?+)(?![\w=])
         | (?<![\w.-])(?:[A-Z]?[a-z]++(?:[A-Z]++[a-z]++)++(?:[A-Z]++|\d++)?+|[a-z]{{2,}}+[A-Z]{{1,3}}+)
           (?![\w-]|['’]\p{{L}})
         | (?<!\w)\d{{1,3}}+(?:_\d{{3}})++(?!\w)
@@ -240,10 +293,17 @@ _STRUCTURED = regex.compile(
         # Licences, programs with their versions: Apache-2.0, GPL-3.0-or-later, BSD-3-Clause.
         | (?<![\w.-])\p{{L}}\w*+(?:-\p{{L}}\w*+)*+-\d++(?:(?:\.\d++)++|-(?=\p{{Lu}})\w++)(?:-\w++)*+(?!\w)
         | (?<![\w.-])CC[ ]BY(?:-(?:SA|NC|ND))*+(?:[ ]\d\.\d)?(?![\w-])
-        | (?<![\w.,-])v\d++(?:\.\d++)*+(?:-[a-z]++(?:\.?\d++)?)?+(?!\w)
+        | (?<![\w.,-])v\d++(?:\.\d++)*+(?:-[a-z]++(?:\.?\d++)?)?+(?:(?<=\.\d++\S*+)[.+-][A-Za-z0-9]++)*+(?!\w)
+        | (?<![\w.,/-])\d++(?:\.\d++)++(?:
+              [-+.]?{_RELEASE}(?:[.-]?\d++)?+ | (?:a|b|rc)\d++ | (?<=\.\d++\.\d++)[-+][A-Za-z][A-Za-z0-9]*+
+            )(?:[.+-][A-Za-z0-9]++)*+(?!\w)
+        | (?<![\w.,/-])\d++(?:\.\d++)*+\.[xX](?![\w.])
+        | (?<![\w.-])(?:utf|iso|windows)-\d++(?:-\d++)*+(?![\w-])
+        | (?<![\w.,/-])[A-Z]{{2,}}[A-Z0-9]*+-[A-Z][A-Za-z]{{1,4}}-\d++(?![\w-])
+        | (?<![\w.,/-])(?=[\d-]*+[A-Z])\d++(?:-(?:[A-Z]{{0,3}}\d[A-Z0-9]*+|[A-Z]{{1,2}}))++(?![\w-])
         | (?<![\w.,/-])(?!\d++(?:st|nd|rd|th|s|am|pm|AM|PM|h|e|er|x)\b)
           (?!{_NUMBER}(?:{_UNIT}|(?:[kKmMbBT]|[bmt]n)[ ]?\p{{Sc}}))
-          (?:[A-Z][A-Z0-9]*+(?:-[A-Z0-9]*\d[A-Z0-9]*+)++|(?=[A-Za-z]*\d)(?=\d*[A-Za-z])[A-Za-z0-9]++)(?![\w-])
+          (?:[A-Z][A-Z0-9]*+(?:-[A-Z0-9]++)*-(?:[A-Z0-9]*\d[A-Z0-9]*+|\d++(?!st|nd|rd|th|s\b)[A-Za-z]{{1,2}})|(?=[A-Za-z]*\d)(?=\d*[A-Za-z])[A-Za-z0-9]++)(?![\w-])
       )
     | (?P<emoji>
           \p{{Regional_Indicator}}{{2}} | [0-9\#*]\ufe0f?\u20e3
@@ -261,7 +321,7 @@ _STRUCTURED = regex.compile(
 # Text without any of these has none of the above, and is done with a hundred times faster.
 _HINT = regex.compile(
     r"""[^\p{L}\p{M}\s.,;:!?'"‘’“”()-] | \w\.\w | \w\( | :: | -- | \w\?\w | (?<!\S)['’‘"“”](?!\S)
-    | (?<!\S)-[A-Za-z](?!\p{L})
+    | (?<!\S)-[A-Za-z](?!\p{L}) | (?<!\S)\(?(?:[A-Za-z]|[ivxIVX]{2,4})\)\s
     | \p{Ll}\p{Lu} | (?<!\w)\p{Lu}\.\s\p{Lu}\.
     | \b(?:git|npm|yarn|pip|conda|apt|brew|gem|cargo|docker|kubectl|sudo|import)\s
     | ([.,;:!?'"‘’“”()])\1{4} | [ ]\.[ ]\. | (?<!\S)[:;](?:['’]?[-^o]?[)(DPpOo]|[a-z])""",
@@ -288,7 +348,9 @@ _LONG_WORD = regex.compile(
     r"[\p{Latin}\p{Greek}\p{Cyrillic}\p{N}\p{M}_]{61,}+|[\p{Latin}\p{Greek}\p{Cyrillic}\p{N}\p{M}_'’-]{161,}+"
 )
 
-_WORD_RUN = regex.compile(r"[\p{L}\p{M}\p{N}_]++(?:['’-][\p{L}\p{M}\p{N}_]++)*+|\S")
+_WORD_RUN = regex.compile(
+    rf"[\p{{L}}\p{{M}}\p{{N}}_]++(?:['’-][\p{{L}}\p{{M}}\p{{N}}_]++)*+|(?!{SHOWN_LETTER}|{SHOWN_APOSTROPHE})\S"
+)
 _BETWEEN_MERGED = regex.compile(r"[ \u00a0\u202f\u3000]*\Z")
 _GLUE = frozenset(";,:/|&=+-")
 """One of them, without a space, between two addresses or alike: `me@x.org;you@y.org`."""
@@ -318,6 +380,10 @@ _KIND_OF: dict[str, Kind] = {kind: kind for kind in KINDS} | {
     "email2": "email",
     "at": "email",
     "scp": "path",
+    "share": "path",
+    "backslashed": "path",
+    "tex": "code",
+    "escaped": "format",
     "clock": "identifier",
     "counted": "identifier",
     "initials": "identifier",
@@ -335,6 +401,7 @@ _KIND_OF: dict[str, Kind] = {kind: kind for kind in KINDS} | {
 """The groups of the pattern; some are not named as their kind."""
 
 _DIGITS = regex.compile(r"\d+")
+_LETTER_ESCAPES = regex.compile(_LETTER_ESCAPE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,8 +459,8 @@ def structured_spans(text: str) -> list[tuple[int, int]]:
 
 
 def number_runs(text: str) -> list[str]:
-    """Every run of digits: `10:30` has two."""
-    found: list[str] = _DIGITS.findall(text)
+    r"""Every run of digits: `10:30` has two; `\u00e9` has none, it is a letter."""
+    found: list[str] = _DIGITS.findall(_LETTER_ESCAPES.sub(" ", text) if "\\" in text else text)
     return found
 
 
@@ -413,7 +480,7 @@ def _structured(text: str) -> Iterator[tuple[int, int, Kind]]:
     end_of_comment = len(text) - 2 * (comment is not None and text.endswith("*/"))
     for match in _STRUCTURED.finditer(text, comment or 0, end_of_comment):
         group = match.lastgroup or ""
-        if group == "plain":
+        if group in ("plain", "shown"):
             continue
         kind = _KIND_OF[group]
         start, end = match.span()

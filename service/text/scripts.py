@@ -74,7 +74,7 @@ def find_scripts(tokens: list[Token], partners: Mapping[int, int]) -> Scripts:
         if base and _is_formula(base, token.name, inner):
             done = _behind(tokens, partners, last + 1)
             formulas.append((start, done))
-        elif _NOTE.fullmatch(inner) and not _SPELLED.fullmatch(base) and _touches(tokens, index):
+        elif _NOTE.fullmatch(inner) and not _is_spelled(base, inner) and _touches(tokens, index):
             done = (last + 1, 0)
             notes.append(((index, 0), done))
     if not formulas and not notes:
@@ -147,6 +147,11 @@ def _behind(tokens: Sequence[Token], partners: Mapping[int, int], index: int) ->
             break
         index += 1
     return index, 0
+
+
+def _is_spelled(base: str, inner: str) -> bool:
+    """Whether a small letter is a part of its word: `M<sup>e</sup>`, `3<sup>e</sup>`."""
+    return _SPELLED.fullmatch(base) is not None or (base.isdecimal() and inner in ("a", "e", "o"))
 
 
 def _is_formula(base: str, name: str, inner: str) -> bool:

@@ -6,8 +6,8 @@ segments is a *gap*: white space, line breaks, indents, list markers. Gaps come 
     document = segment_text(text, "en", max_tokens=128, count_tokens=count)
     translated = document.join([translate(segment.text) for segment in document.segments])
 
-Lines are never joined: a sentence that was wrapped by hard line breaks is translated line by line. No segment ends
-inside what must be kept whole: an address, code, a format string.
+Lines are never joined: a sentence that was wrapped by hard line breaks is translated line by line, also where they are
+written as escapes. No segment ends inside what must be kept whole: an address, code, a format string.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from service.text.escapes import blank_escapes
 from service.text.kept import structured_spans
 from service.text.sentences import sentence_spans
 from service.text.windows import window_spans
@@ -37,7 +38,7 @@ _LIST_MARKER = re.compile(
     rf"""\A{_BLANK}*+(?:(?:
         [-*+•‣◦▪▫●○■□–—·]           # bullets
         | \(?\d{{1,3}}[.)]          # 1.  2)  (3)
-        | \(?[A-Za-z]\)             # a)  (b)  C)
+        | \(?(?:[A-Za-z]|[ivx]{{2,4}}|[IVX]{{2,4}})\)  # a)  (b)  C)  ii)
         | [#]{{1,6}}                # headings
         | >{{1,6}}                  # quoted mail
         | \[[ xX]\]                 # check boxes
@@ -164,8 +165,11 @@ def _sentences(text: str, language: str, split: bool) -> Iterator[tuple[int, int
 def _lines(text: str, split: bool) -> Iterator[tuple[int, int]]:
     """The lines of a text; those with a list in them are parted at its markers."""
     for line in _LINE.finditer(text):
+        cuts = blank_escapes(line[0])
+        if split and ") " in line[0]:
+            cuts = sorted([*cuts, *_inline_markers(line[0])])
         done = line.start()
-        for start, end in _inline_markers(line[0]) if split and ") " in line[0] else ():
+        for start, end in cuts:
             yield done, line.start() + start
             done = line.start() + end
         yield done, line.end()

@@ -1,10 +1,11 @@
 """Spaces that are no plain ones: a translation has them where its source does.
 
-    with_spaces("It costs 5\u00a0euros.", pieces)     # "Ça coûte 5\u00a0euros."
+    with_spaces("It costs 5\u00a0euros.", (), pieces)     # "Ça coûte 5\u00a0euros."
 
-Models know one kind of space. A no-break or narrow space is put back beside the word that it stood at, if that is in
-the translation, as numbers and names are; otherwise as far into the translation as it was in the source. Several of
-them in a row are one.
+Models know one kind of space. A no-break space is put back beside the word, number or mark that it stood at, if that is
+in the translation, as numbers and names are; between other words it is a plain one, for what it held together is not
+there. Wider spaces, and several in a row, are layout: beside their word as well, or else as far into the translation as
+they were in the source.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from service.text.forms import Piece, exchanged
 from service.text.kept import KeptSpan
 
 _UNUSUAL = regex.compile(r"(?<=\S)[ ]*+[\u00a0\u2002-\u200a\u202f\u3000][ \u00a0\u2002-\u200a\u202f\u3000]*+(?=\S)")
-_LEFT = regex.compile(r"[\p{L}\p{M}\p{N}.,%€$£-]+\Z")
-_RIGHT = regex.compile(r"[\p{L}\p{M}\p{N}%€$£-]+")
+_NO_BREAK = frozenset("\u00a0\u202f\u2007")
+_LEFT = regex.compile(r"(?:[\p{L}\p{M}\p{N}.,%€$£'’-]|\p{Pi})+\Z")
+_RIGHT = regex.compile(r"(?:[\p{L}\p{M}\p{N}%€$£'’-]|[!?;:])+|\p{Pf}")
+_LONGEST_WORD = 40
 _SOFT_HYPHEN = "\xad"
 _HYPHENATED = regex.compile(r"[\p{L}\p{M}\p{N}]*+(?:\xad[\p{L}\p{M}\p{N}]*+)+")
 
@@ -54,25 +57,42 @@ def with_spaces(source: str, spans: Sequence[KeptSpan], pieces: Sequence[Piece])
                 changes[found.start()] = found.end(), match[0]
                 break
     spaces = [place for place, char in enumerate(free) if char == " " and text[place] == " "]
-    for match in _UNUSUAL.finditer(source):
-        places = [place for place in spaces if place not in taken]
-        if _is_kept(match.start(), spans):
-            continue
-        if not places:
-            break
-        left = _LEFT.search(source, 0, match.start())
-        right = _RIGHT.match(source, match.end())
-        goal = match.start() * len(text) / len(source)
-
-        def distance(place: int) -> tuple[bool, float]:
-            beside = (right and text.startswith(right[0], place + 1)) or (left and text.endswith(left[0], 0, place))  # noqa: B023
-            return not beside, abs(place - goal)  # noqa: B023
-
-        place = min(places, key=distance)
-        taken.add(place)
-        changes[place] = place + 1, match[0]
+    rest = [match for match in _UNUSUAL.finditer(source) if not _is_kept(match.start(), spans)]
+    goals = {match.start(): match.start() * len(text) / len(source) for match in rest}
+    for is_beside in (True, False):
+        for match in list(rest):
+            places = [place for place in spaces if place not in taken]
+            if is_beside:
+                places = _beside(source, match, text, places)
+            elif match[0] in _NO_BREAK:
+                continue
+            if places:
+                goal = goals[match.start()]
+                place = min(places, key=lambda place: abs(place - goal))
+                taken.add(place)
+                changes[place] = place + 1, match[0]
+                rest.remove(match)
     return exchanged(result, changes) if changes else result
 
 
 def _is_kept(place: int, spans: Sequence[KeptSpan]) -> bool:
     return any(span.start <= place < span.end for span in spans)
+
+
+def _beside(source: str, space: regex.Match[str], text: str, places: Sequence[int]) -> list[int]:
+    """Those of the spaces of a translation that stand beside the same word as a space of its source, at best two."""
+    left = _LEFT.search(source, max(space.start() - _LONGEST_WORD, 0), space.start())
+    right = _RIGHT.match(source, space.end())
+    votes = dict.fromkeys(places, 0)
+    if left is not None:
+        pattern = regex.compile(rf"(?<![\p{{L}}\p{{M}}\p{{N}}]){regex.escape(left[0])}(?= )", regex.IGNORECASE)
+        for found in pattern.finditer(text):
+            if found.end() in votes:
+                votes[found.end()] += 1
+    if right is not None:
+        pattern = regex.compile(rf" {regex.escape(right[0])}(?![\p{{L}}\p{{M}}\p{{N}}])", regex.IGNORECASE)
+        for found in pattern.finditer(text):
+            if found.start() in votes:
+                votes[found.start()] += 1
+    most = max(votes.values(), default=0)
+    return [place for place in places if votes[place] == most > 0]

@@ -15,6 +15,7 @@ from dataclasses import replace
 
 import regex
 
+from service.text.escapes import shown_escapes
 from service.text.forms import Piece, Spoken
 from service.text.kept import KeptSpan
 from service.text.quotes import doubled, pairs
@@ -81,7 +82,9 @@ def changes(text: str, spans: Sequence[KeptSpan], language: str) -> tuple[Change
     is_english = language.partition("-")[0].lower() == "en"
     found = [
         change
-        for change in itertools.chain(_brackets(text), _quotes(text), _english(text) if is_english else ())
+        for change in itertools.chain(
+            _brackets(text), _quotes(text), shown_escapes(text), _english(text) if is_english else ()
+        )
         if not any(span.start < change[1] and change[0] < span.end for span in spans)
     ]
     return tuple(sorted(found))

@@ -155,6 +155,37 @@ def found(text, is_known=None):
         ("a<b. If x>0, List<int>", ["a<b", "x>0", "<int>"]),
         ('"foo --help", \'bar -x\' or "tar -xzf a.tar"', ["foo --help", "bar -x", "tar -xzf a.tar"]),
         ('He said "use the --force flag" - "I do"', ["--force"]),
+        # Escapes, paths and names with backslashes, TeX.
+        (r"He said \"hello\" \\ \u201cso\u201d", [r"\"", r"\" \\ \u201c", r"\u201d"]),
+        (r"an \x41pple, l\'ami, l\u2019\u00e9t\u00e9 t\u00e9l\u00e9phone", [r"\x41pple"]),
+        (r"Use \n or \t here", [r"\n", r"\t"]),
+        (
+            r"in C:\new\table, C:\\new\\x or \\server\my files\a it is",
+            [r"C:\new\table", r"C:\\new\\x", r"\\server\my files\a"],
+        ),
+        (r"\\server\share is full", [r"\\server\share"]),
+        (r"DOMAIN\user and App\Http\new; docs\new\a.txt.", [r"DOMAIN\user", r"App\Http\new", r"docs\new\a.txt"]),
+        (r"the \bword\b and \d{2}-\w+", [r"\bword\b", r"\d{2}-\w+"]),
+        (
+            r"\textbf{x} and \section{The end} of $\nu + \alpha$ \LaTeX",
+            [r"\textbf{x}", r"\section{", "}", r"$\nu + \alpha$ \LaTeX"],
+        ),
+        # Items of a list in a sentence, not what closes a bracket.
+        ("I bought: 1) bread, 2) milk and 3) eggs.", ["1)", "2)", "3)"]),
+        ("You can have a) tea or b) coffee; ii) red", ["a)", "b)", "ii)"]),
+        ("We need (1) water, (2)food, (b) shelter; (a) one (b) two", ["(1)", "2", "(b)", "(a)", "(b)"]),
+        ("a (big) house (see page 3) and (plan b) or (I) am, (a) man: f(x) too :)", ["3", "f(x)", ":)"]),
+        # Versions and codes, not words with hyphens.
+        (
+            "1.2.3-beta, 1.0-alpha, v2.0.0-rc.1, 2.0.0+build.5, 3.12.0rc1, 1.2.x",
+            ["1.2.3-beta", "1.0-alpha", "v2.0.0-rc.1", "2.0.0+build.5", "3.12.0rc1", "1.2.x"],
+        ),
+        (
+            "X-200b, RTX-4090Ti, MIL-STD-810G, A4-B7, 12-AB-34, 2024-Q1",
+            ["X-200b", "RTX-4090Ti", "MIL-STD-810G", "A4-B7", "12-AB-34", "2024-Q1"],
+        ),
+        ("ISO-8859-1, utf-8, SARS-CoV-2, F-16", ["ISO-8859-1", "utf-8", "SARS-CoV-2", "F-16"]),
+        ("a 2.5-litre T-shirt, 3-year-old, 10.5-inch, top-10, 24-hour", ["2.5", "3", "10.5", "10", "24"]),
         ("2024-05-17T10:30:00Z, 2024-05-17T10:30:00.5+02:00", ["2024-05-17T10:30:00Z", "2024-05-17T10:30:00.5+02:00"]),
     ],
 )

@@ -17,6 +17,7 @@ from tests.service.text.test_markup import same_place, translate, upper
         ("sugar, C<sub>6</sub>H<sub>12</sub>O<sub>6</sub>, is sweet", None, ["C6H12O6"]),
         ("NaHCO<sub>3</sub>-based food", None, ["NaHCO3-based"]),
         ("the 1<sup>st</sup> man", "the 1st man", []),
+        ("le 3<sup>e</sup> homme, 5<sup>b</sup>", "le 3e homme, 5", []),
         ("M<sup>me</sup> Petit, n<sup>o</sup> 5", "Mme Petit, no 5", []),
         ("The house<sup>1</sup> is red.", "The house is red.", []),
         ("It is<sup>[2]</sup> red.<sup><a href='#3'>3</a></sup> Yes.", "It is red. Yes.", []),

@@ -10,8 +10,16 @@ from service.text.spaces import with_spaces
     [
         ("It costs 5\u00a0euros.", "Ça coûte 5 euros.", "Ça coûte 5\u00a0euros."),
         ("Mr.\u00a0Smith came", "M. Smith est venu", "M.\u00a0Smith est venu"),
-        ("a big\u202fhouse", "une grande maison", "une grande\u202fmaison"),
-        ("a\u00a0b\u00a0c", "x y z", "x\u00a0y\u00a0z"),
+        ("a big\u202fhouse", "une grande maison", "une grande maison"),
+        ("a\u00a0b\u00a0c", "x y z", "x y z"),
+        (
+            "Tom\u00a0sees the\u00a0dog, and he has 5\u00a0dogs",
+            "Il a 5 chiens et Tom le voit",
+            "Il a 5\u00a0chiens et Tom\u00a0le voit",
+        ),
+        ("Page\u00a05 is 50 of 5\u00a0000", "La page 5 est 50 sur 5 000", "La page\u00a05 est 50 sur 5\u00a0000"),
+        ("Well\u00a0! he came", "Eh bien ! il vint", "Eh bien\u00a0! il vint"),
+        ("Well\u00a0! he came", "Eh bien! il vint", "Eh bien! il vint"),
         ("a\u00a0b", "x", "x"),
         ("a b", "x y", "x y"),
         ("x\u00a0\u00a0y", "x y", "x\u00a0\u00a0y"),
