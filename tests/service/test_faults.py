@@ -123,7 +123,66 @@ def test_entities_of_the_source_are_in_the_target(bundled_server, document, part
 
 
 def test_no_break_spaces_of_plain_text_stay_too(bundled_server):
-    assert "5\u00a0euros" in translate(bundled_server, "It costs 5\u00a0euros.")["text"]
+    sources = ["It costs 5\u00a0euros.", "I see 3\u00a0dogs and Mr.\u00a0Smith.", "Hello,\u00a0my\u00a0friend."]
+    found = texts(bundled_server, sources)
+    assert "5\u00a0euros" in found[0]
+    assert "3\u00a0" in found[1] and "\u00a0Smith" in found[1] and found[1].count("\u00a0") == 2
+    assert "\u00a0" not in found[2]
+
+
+def test_escapes_stay_where_they_are_and_part_what_stands_around_them(bundled_server):
+    sources = [r"The file\nnew line", r"Open the door\tClose the window", r"Hello %s\r\nGoodbye\n"]
+    parts = ["The file", "new line", "Open the door", "Close the window", "Hello %s", "Goodbye"]
+    found = dict(zip(parts, texts(bundled_server, parts), strict=True))
+    assert texts(bundled_server, sources) == [
+        found["The file"] + r"\n" + found["new line"],
+        found["Open the door"] + r"\t" + found["Close the window"],
+        found["Hello %s"] + r"\r\n" + found["Goodbye"] + r"\n",
+    ]
+    same = [r"C:\new\table", r"\\server\new", r"\bword\b", r"\textbf{x}", r"\x41"]
+    assert texts(bundled_server, same) == same
+
+
+def test_escaped_letters_and_apostrophes_are_read_and_written(bundled_server):
+    sources = [r"The caf\u00e9 is closed.", r"I don\'t know him, and he isn\'t here."]
+    plain = texts(bundled_server, ["The café is closed.", "I don't know him, and he isn't here."])
+    written = [plain[0].replace("é", r"\u00e9"), re.sub(r"(?<=[^\W\d_])['’](?=[^\W\d_])", r"\\'", plain[1])]
+    assert texts(bundled_server, sources) == written
+    assert "\\" in written[0]
+
+
+LISTS = {
+    "I bought: 1) bread, 2) milk and 3) eggs.": ["1)", "2)", "3)"],
+    "You can have a) tea or b) coffee.": ["a)", "b)"],
+    "i) red, ii) blue": ["i)", "ii)"],
+    "We need (1) water, (2) food and (3) shelter.": ["(1)", "(2)", "(3)"],
+    "The options are (a) to stay, (b) to leave, or (c) to wait.": ["(a)", "(b)", "(c)"],
+}
+
+
+def test_markers_of_a_list_in_a_sentence_stand_each_before_its_item(bundled_server):
+    for (source, markers), text in zip(LISTS.items(), texts(bundled_server, LISTS), strict=True):
+        items = re.split("|".join(map(re.escape, sorted(markers, key=len, reverse=True))), text)
+        assert re.findall(r"(?<!\S)\(?\w+\)", text) == markers, (source, text)
+        assert all(re.search(r"\w{2}", item) for item in items[1:]), (source, text)
+
+
+def test_versions_and_codes_stay_and_words_with_hyphens_do_not(bundled_server):
+    codes = ["1.2.3-beta", "X-200b", "1.0-alpha", "v2.0.0-rc.1", "A4-B7", "ISO-8859-1", "COVID-19", "RTX-4090Ti"]
+    for code, text in zip(codes, texts(bundled_server, [f"This is {code}." for code in codes]), strict=True):
+        assert text.count(code) == 1, text
+    (text,) = texts(bundled_server, ["He is a well-known man in a 2.5-litre car."])
+    assert "well-known" not in text and "litre car" not in text
+
+
+def test_an_ordinal_keeps_the_tags_of_its_ending(bundled_server):
+    documents = {
+        "<p>The 1<sup>st</sup> man.</p>": "1<sup>er</sup>",
+        "<p>The 3<sup>rd</sup> floor.</p>": "3<sup>e</sup>",
+        "<p>The <b>21<sup>st</sup></b> century.</p>": "<b>21<sup>e</sup></b>",
+    }
+    for part, text in zip(documents.values(), texts(bundled_server, documents, format="html"), strict=True):
+        assert part in text
 
 
 def test_what_is_said_many_times_is_said_as_often(bundled_server):

@@ -107,6 +107,24 @@ def test_numbers_are_seen_then_hidden_then_parted():
     assert outcome.nth_text(0) == "HE HAS 1234 CATS."
 
 
+def test_markers_of_a_list_stay_in_their_order():
+    source, swapped = "We have a) tea or b) milk now.", "ON A 8 LAIT OU 7 THÉ."
+    outcome, shown = run(source, lambda text: [swapped, "ON A 7 THÉ OU 8 LAIT."])
+    assert shown == ["We have 7 tea or 8 milk now."]
+    assert outcome.nth_text(0) == "ON A a) THÉ OU b) LAIT."
+
+    outcome, _ = run(source, lambda text: swapped if "7" in text else text.upper())
+    assert outcome.nth_text(0) == "WE HAVE a) TEA OR b) MILK NOW."
+    assert outcome.warnings == ("parted",)
+
+
+def test_an_escaped_letter_or_apostrophe_is_shown_as_what_it_means_and_written_as_before():
+    outcome, shown = run(r"It\'s caf\u00e9.", lambda text: "C'est l'été au café.")
+    assert shown == ["It's café."]
+    assert outcome.nth_text(0) == r"C\'est l\'\u00e9t\u00e9 au caf\u00e9."
+    assert outcome.warnings == ()
+
+
 def swaps_digits(text):
     """A model that writes digits in reverse order, and masks where they belong."""
     digits = iter(reversed([char for char in text if char.isdigit()]))
