@@ -36,7 +36,7 @@ from model.tokenizer import Encoding, TextTokenizer
 from service.engine.request import SequenceRequest, SequenceResult
 from service.text.capitals import visible_text
 from service.text.ends import ENGLISH_ORDINAL, Ends, certain, ends, finished
-from service.text.escapes import shown_escapes, with_escapes
+from service.text.escapes import read_escapes, shown_escapes, with_escapes
 from service.text.forms import DIGITS, MASKS, NEVER_WRITTEN, Form, Piece, make_form
 from service.text.guards import MINOR_FAULTS, Fault, faults, is_too_long
 from service.text.kept import KeptSpan, kept_spans, number_runs
@@ -975,7 +975,7 @@ class SegmentWork:
         if self._options.max_target_tokens is not None and hypothesis.finish_reason == "length":
             return ()  # as the caller wanted it
         repeated = self._repeated(node)
-        source = visible_text(doubled(node.text), node.spans) if repeated is None else repeated.block
+        source = read_escapes(visible_text(doubled(node.text), node.spans) if repeated is None else repeated.block)
         found: list[_Fault] = [fault for fault in faults(source, said) if fault != "too_long"]
         lexicon = self._vocabulary.lexicon
         if lexicon is not None and "untranslated" not in found:
@@ -994,13 +994,13 @@ class SegmentWork:
         ):
             found.append("order")
         vocabulary = self._vocabulary
-        if loses_negation(node.text, text, vocabulary.source_language, vocabulary.target_language):
+        languages = vocabulary.source_language, vocabulary.target_language
+        if loses_negation(read_escapes(node.text), read_escapes(text), *languages):
             found.append("negation")
         if _is_hollow(node, pieces) or _loses_label(node, text):
             found.append("hollow")
         # Of a half of a list two items are one.
         min_items = 2 if node.root else 3
-        languages = vocabulary.source_language, vocabulary.target_language
         if repeated is None and (
             lacks_items(node.text, text, *languages, min_items) or lacks_counted(node.text, text, *languages)
         ):

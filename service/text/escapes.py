@@ -71,6 +71,11 @@ def shown_escapes(text: str) -> list[tuple[int, int, str]]:
     return [(*match.span(), _meaning(match[0])) for match in _SHOWN.finditer(text)]
 
 
+def read_escapes(text: str) -> str:
+    """The text with what is shown of its escapes in their places."""
+    return _SHOWN.sub(lambda match: _meaning(match[0]), text) if "\\" in text else text
+
+
 def with_escapes(source: str, pieces: Sequence[Piece]) -> list[Piece]:
     """A translation in which letters beyond ASCII, or apostrophes, are written as escapes, if those of its source are.
 

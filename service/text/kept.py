@@ -402,6 +402,7 @@ _KIND_OF: dict[str, Kind] = {kind: kind for kind in KINDS} | {
 
 _DIGITS = regex.compile(r"\d+")
 _LETTER_ESCAPES = regex.compile(_LETTER_ESCAPE)
+_SHOWN_LETTERS = regex.compile(rf"{SHOWN_APOSTROPHE}|{SHOWN_LETTER}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -430,6 +431,8 @@ class KeptSpan:
         if self.kind == "term":
             term = self.text.casefold()
             return target.casefold().count(term) >= source.casefold().count(term)
+        if "\\" in source and "\\" not in self.text:  # the digits of an escaped letter are none
+            source, target = (_SHOWN_LETTERS.sub(" ", text) for text in (source, target))
         return target.count(self.text) == source.count(self.text)
 
 

@@ -124,6 +124,10 @@ def test_an_escaped_letter_or_apostrophe_is_shown_as_what_it_means_and_written_a
     assert outcome.nth_text(0) == r"C\'est l\'\u00e9t\u00e9 au caf\u00e9."
     assert outcome.warnings == ()
 
+    outcome, _ = run(r"caf\u00e9 9", lambda text: "café à 9")
+    assert outcome.nth_text(0) == r"caf\u00e9 \u00e0 9"
+    assert outcome.num_retries == 0
+
 
 def swaps_digits(text):
     """A model that writes digits in reverse order, and masks where they belong."""
