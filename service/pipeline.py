@@ -35,12 +35,12 @@ from model.lexicon import Lexicon
 from model.tokenizer import Encoding, TextTokenizer
 from service.engine.request import SequenceRequest, SequenceResult
 from service.text.capitals import visible_text
-from service.text.ends import ENGLISH_ORDINAL, Ends, certain, ends, finished
+from service.text.ends import ENGLISH_ORDINAL, ORDINAL, Ends, certain, ends, finished
 from service.text.escapes import read_escapes, shown_escapes, with_escapes
 from service.text.forms import DIGITS, MASKS, NEVER_WRITTEN, Form, Piece, make_form
 from service.text.guards import MINOR_FAULTS, Fault, faults, is_too_long
 from service.text.kept import KeptSpan, kept_spans, number_runs
-from service.text.lists import lacks_counted, lacks_items, middle
+from service.text.lists import has_item, lacks_counted, lacks_items, middle
 from service.text.names import copied_words, is_copied_word, loses_title, missing_names, names
 from service.text.negation import loses_negation
 from service.text.numerals import Numeral, lost_numerals, numerals
@@ -124,7 +124,9 @@ _PAUSE = regex.compile(r"(?<=[\p{L}\p{N}}\])>]\s?)(?:\.{2,4}+|…++|[!?]{2,}+)(?
 _MARKS_IN_A_ROW = re.compile(r"\.\.|…|[!?][!?]")
 _FINAL_MARKS = regex.compile(r"[\s.,!?…]+\Z")
 _REPEATED = regex.compile(r"((?:[\p{L}\p{M}'’-]++)(?:[ ][\p{L}\p{M}'’-]++){0,2}?)(,?[ ])\1(?:\2\1)+", regex.IGNORECASE)
-_JOINING_MARK = regex.compile(r"\s*+[,;:]\s++(?=\S)")
+_GLUED_BEHIND = regex.compile(r"[,;:](?=\p{L})")
+"""A mark between what is kept and a word, without a space: `%s;no`."""
+_JOINING_MARK = regex.compile(r"\s*+[,;:](?:\s++(?=\S)|(?=\p{L}))")
 """What no part of a sentence begins with: a model leaves it out."""
 _SIGN = regex.compile(r"[()（）]|(?<!\b[wW])/(?=\s?\p{L}{2})")
 _WORDS = regex.compile(r"\S+")
@@ -264,7 +266,7 @@ class _Candidate:
     hypothesis: Hypothesis
     faults: tuple[_Fault, ...]
     missing: tuple[KeptSpan, ...] = ()
-    """The names that are not there."""
+    """The names that are not there, and the ordinals."""
     lost: tuple[Numeral, ...] = ()
     """The numbers in words that are not there."""
 
@@ -606,7 +608,7 @@ class SegmentWork:
         named = {id(sign.span) for sign in signs}
         form = make_form(
             node.text,
-            sorted([*node.spans, *names], key=lambda span: span.start) if names else node.spans,
+            _with_names(node.spans, names) if names else node.spans,
             [span for span in hidden if id(span) not in named],
             vocabulary.placeholders[placeholders],
             language=vocabulary.source_language,
@@ -929,7 +931,7 @@ class SegmentWork:
         restored = form.restore(written)
         if restored is None:
             return None
-        pieces = _stripped(list(restored.pieces))
+        pieces = _stripped(_parted_ordinals(node, restored.pieces))
         pieces = close_brackets(pieces) if has_brackets(node.text) else pieces
         if pieces and pieces[0].span and pieces[0].span.kind == "term" and _begins_with_capital(node.text):
             pieces[0] = replace(pieces[0], text=pieces[0].text[0].upper() + pieces[0].text[1:])
@@ -952,11 +954,29 @@ class SegmentWork:
         lexicon = vocabulary.lexicon
         missing = () if lexicon is None else missing_names(node.text, text, self._names(node), lexicon)
         lost = lost_numerals(self._numerals(node), text, vocabulary.target_language)
+        ordinals = self._lost_ordinals(node, candidate.pieces)
         has_no_title = loses_title(node.text, text, vocabulary.source_language, vocabulary.target_language)
-        if not missing and not lost and not has_no_title:
+        if not missing and not lost and not ordinals and not has_no_title:
             return candidate
-        found = (*candidate.faults, *(("name",) if missing or has_no_title else ()), *(("number",) if lost else ()))
-        return replace(candidate, faults=found, missing=missing, lost=lost)
+        found = list(candidate.faults)
+        found += ["name"] if missing or has_no_title else []
+        found += ["number"] if lost or ordinals else []
+        return replace(candidate, faults=tuple(found), missing=(*missing, *ordinals), lost=lost)
+
+    def _lost_ordinals(self, node: _Node, pieces: Sequence[Piece]) -> tuple[KeptSpan, ...]:
+        """The numbers of a node that English makes ordinals and French did not, each with its ending."""
+        languages = self._vocabulary.source_language, self._vocabulary.target_language
+        if [language.partition("-")[0].lower() for language in languages] != ["en", "fr"]:
+            return ()
+        following = {id(piece.span): after.text for piece, after in itertools.pairwise(pieces) if piece.span}
+        found = []
+        for span in node.spans:
+            ending = ENGLISH_ORDINAL.match(node.text, span.end) if span.text.isdecimal() and span.is_soft else None
+            if ending is None or any(start < ending.end() and span.end < end for start, end, _ in self._changes(node)):
+                continue  # a day: 4 July
+            if not ORDINAL.match(following.get(id(span), "")):
+                found.append(KeptSpan(span.start, ending.end(), span.text + ending[0], span.kind))
+        return tuple(found)
 
     def _numerals(self, node: _Node) -> tuple[Numeral, ...]:
         if node.numerals is None:
@@ -987,17 +1007,15 @@ class SegmentWork:
             found.append("truncated")
         hidden = form.hides()
         numbers = [span.text for span in node.spans if span.is_soft and id(span) not in hidden]
-        written = [piece.span for piece in pieces if piece.span]
-        if numbers != [span.text for span in written if span.is_soft and id(span) not in hidden] or (
-            [span.start for span in written if span.kind == "marker"]
-            != [span.start for span in node.spans if span.kind == "marker"]
-        ):
+        if numbers != [
+            piece.span.text for piece in pieces if piece.span and piece.span.is_soft and id(piece.span) not in hidden
+        ]:
             found.append("order")
         vocabulary = self._vocabulary
         languages = vocabulary.source_language, vocabulary.target_language
         if loses_negation(read_escapes(node.text), read_escapes(text), *languages):
             found.append("negation")
-        if _is_hollow(node, pieces) or _loses_label(node, text):
+        if _is_hollow(node, pieces) or _loses_item(node, pieces, languages[1]) or _loses_label(node, text):
             found.append("hollow")
         # Of a half of a list two items are one.
         min_items = 2 if node.root else 3
@@ -1060,6 +1078,26 @@ def _with_all_hypotheses(options: DecodingOptions) -> DecodingOptions:
     return replace(options, num_hypotheses=options.beam_size)
 
 
+def _with_names(spans: Iterable[KeptSpan], names: Sequence[KeptSpan]) -> list[KeptSpan]:
+    """Kept spans and names in order; of a number that is a part of one of them, as of *1st*, only that."""
+    free = [span for span in spans if not any(name.start < span.end and span.start < name.end for name in names)]
+    return sorted([*free, *names], key=lambda span: span.start)
+
+
+def _parted_ordinals(node: _Node, pieces: Iterable[Piece]) -> list[Piece]:
+    """Pieces of a translation, with a hidden ordinal as its number and its ending."""
+    numbers = {span.start: span for span in node.spans if span.is_soft}
+    result: list[Piece] = []
+    for piece in pieces:
+        number = numbers.get(piece.span.start) if piece.span is not None else None
+        if number is None or len(number.text) == len(piece.text) or not piece.text.startswith(number.text):
+            result.append(piece)
+            continue
+        result.append(Piece(number.text, piece.start, piece.end, number))
+        result.append(Piece(piece.text[len(number.text) :], piece.end, piece.end))
+    return result
+
+
 def _is_done(node: _Node) -> bool:
     return all(map(_is_done, node.children)) if node.children else node.part is not None
 
@@ -1120,6 +1158,8 @@ def _is_hollow(node: _Node, pieces: Sequence[Piece]) -> bool:
             return False
         if following.get(id(left)) == id(right) and not _has_word(behind[id(left)]):
             return True
+        if _GLUED_BEHIND.match(node.text, left.end) and id(left) in behind and not _has_word(behind[id(left)]):
+            return True
         return (joins(left) and not _has_word(behind[id(left)])) or (joins(right) and not _has_word(before[id(right)]))
 
     def joins(span: KeptSpan) -> bool:
@@ -1127,6 +1167,26 @@ def _is_hollow(node: _Node, pieces: Sequence[Piece]) -> bool:
         return match is not None and match.end() == span.end
 
     return any(is_lost(left, right) for left, right in itertools.pairwise([start, *node.spans, end]))
+
+
+def _loses_item(node: _Node, pieces: Sequence[Piece], language: str) -> bool:
+    """Whether the markers of a list have changed their order, or one has lost what stood behind it."""
+    markers = [span for span in node.spans if span.kind == "marker"]
+    if not markers:
+        return False
+    behind: list[tuple[int, str]] = []
+    for piece in pieces:
+        if piece.span and piece.span.kind == "marker":
+            behind.append((piece.span.start, ""))
+        elif behind:
+            behind[-1] = behind[-1][0], behind[-1][1] + piece.text
+    if [start for start, _ in behind] != [span.start for span in markers]:
+        return True
+    ends = [*(span.start for span in markers[1:]), len(node.text)]
+    return any(
+        has_letter(node.text[span.end : end]) and not has_item(words, language)
+        for span, end, (_, words) in zip(markers, ends, behind, strict=True)
+    )
 
 
 _LABEL = regex.compile(r"(?:\p{L}[\p{L}\p{M}'’-]*+[ ]?){1,3}+(?P<number>\d[\d.]*+[ ]?)?(?P<mark>:[ ])(?=\S*\p{L})")

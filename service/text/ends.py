@@ -151,7 +151,7 @@ def _with_ordinals(pieces: Sequence[Piece], language: str) -> Iterator[Piece]:
     for piece in pieces:
         match = ENGLISH_ORDINAL.match(piece.text) if language == "fr" and piece.span is None else None
         if match is not None and last is not None and last.span is not None and last.text[-1:].isdigit():
-            place = piece.start + match.end()
+            place = min(piece.start + match.end(), piece.end)  # what was hidden has no place of its own
             yield Piece("er" if last.text == "1" else "e", piece.start, place)
             piece = replace(piece, text=piece.text[match.end() :], start=place)
         if piece.text:

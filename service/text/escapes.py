@@ -24,6 +24,7 @@ from service.text.kept import BLANK_ESCAPE, SHOWN_APOSTROPHE, SHOWN_LETTER, stru
 _BLANKS = regex.compile(rf"(?:{BLANK_ESCAPE})++(?:[ ]*+(?:{BLANK_ESCAPE})++)*+")
 # With a letter before it, what begins behind one would be no path.
 _BEFORE_PATH = regex.compile(rf"{BLANK_ESCAPE}(?=[A-Za-z]:[\\/]|\\\\\w)")
+_STRING = regex.compile(r"""(?<!\\)"(?:[^"\\]|\\.)*+"|“[^“”]*+”|«[^«»]*+»""")
 _OPENING, _CLOSING = frozenset("([{\"'“‘«/|^"), frozenset(")]}\"'”’»/|")
 _PAUSES = frozenset(",;:.!?)]}/|")
 _ENDS = frozenset(".!?:…")
@@ -48,7 +49,16 @@ def blank_escapes(line: str) -> list[tuple[int, int]]:
             kept.popleft()
         if not kept or end <= kept[0][0] or (start <= kept[0][0] and kept[0][1] <= end):
             result.append((start, end))
-    return result
+    return _with_quotes(line, result) if result else result
+
+
+def _with_quotes(line: str, found: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The escapes with the quotation marks of the strings that they stand in, of which each part would have but one."""
+    quotes = []
+    for match in _STRING.finditer(line):
+        if any(match.start() < start and end < match.end() for start, end in found):
+            quotes += [(match.start(), match.start() + 1), (match.end() - 1, match.end())]
+    return sorted([*found, *quotes])
 
 
 def _is_spoken_of(line: str, start: int, end: int) -> bool:

@@ -28,6 +28,9 @@ MASKS = tuple(chr(0xE000 + index) for index in range(10))
 DIGITS = tuple("789564321")
 """Placeholders for models without masks; those that are rare as numbers come first."""
 
+QUOTE = '"'
+"""What an escaped quotation mark is shown as; a model may write another one."""
+
 # A placeholder too many, half a character, a control: never right, and the text's own are kept spans.
 NEVER_WRITTEN = regex.compile(r"[\p{Co}\ufffd\p{Cc}]")
 _GLUED_MARK = regex.compile(r"[,;:!?]++(?=\p{L})")
@@ -84,7 +87,7 @@ class Restored:
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """A sign that a model reads as a word, as `&` as *and*.
+    """A sign that a model reads as a word, as `&` as *and*, or as a quotation mark.
 
     Attributes:
         span: The sign.
@@ -257,7 +260,8 @@ def make_form(
         The form; None if there are not enough placeholders.
     """
     is_capitals = in_capitals(original, spans)
-    if any(_word(sign.written).search(span.text) for sign in spoken for span in spans):
+    signs = {id(sign.span) for sign in spoken}
+    if any(_word(sign.written).search(span.text) for sign in spoken for span in spans if id(span) not in signs):
         return None  # what is kept would be taken for the sign
     visible = visible_text(original, hidden)
     usable = [char for char in placeholders if char not in visible]
@@ -302,10 +306,11 @@ def make_form(
     for placeholder, span in sorted(instead, key=lambda item: item[1].start):
         put_visible(done, span.start)
         # Beside a letter a digit would be misread, and a mask break the word in pieces that the model has never seen.
-        if original[max(span.start - 1, 0) : span.start].isalnum():
+        is_quote = placeholder == QUOTE
+        if original[max(span.start - 1, 0) : span.start].isalnum() and not is_quote:
             put(" ", span.start, span.start)
         put(placeholder, span.start, span.end)
-        if original[span.end : span.end + 1].isalnum():
+        if original[span.end : span.end + 1].isalnum() and not is_quote:
             put(" ", span.end, span.end)
         done = span.end
     put_visible(done, len(original))
@@ -328,6 +333,8 @@ def _ranked(spoken: Sequence[Spoken], shown: str, starts: Sequence[int]) -> tupl
 
 @lru_cache(maxsize=64)
 def _word(word: str) -> regex.Pattern[str]:
+    if word == QUOTE:
+        return regex.compile(r"[\"“”„]|«[ \u00a0\u202f]*+|[ \u00a0\u202f]*+»")
     return regex.compile(rf"(?<![\w'’-]){regex.escape(word)}(?![\w'’-])", regex.IGNORECASE)
 
 

@@ -129,6 +129,13 @@ def _is_bare(number: str, target: str, language: _Language) -> bool:
     return bool(places) and not any(match and match[1].casefold() not in language.words for match in following)
 
 
+def has_item(text: str, language: str) -> bool:
+    """Whether a text has a word that does more than join others."""
+    known = _language(language)
+    joining = known.words if known else ()
+    return any(word.casefold() not in joining for word in _WORDS.findall(text))
+
+
 def items(text: str, min_items: int = _MIN_ITEMS) -> list[str]:
     """The items of a text that is nothing but a list, each of three words at most; none for other texts."""
     if text.count(" ") > 3 * (text.count(",") + text.count(";") + 1):  # nearly always

@@ -20,7 +20,7 @@ from service.text.kept import KeptSpan
 _UNUSUAL = regex.compile(r"(?<=\S)[ ]*+[\u00a0\u2002-\u200a\u202f\u3000][ \u00a0\u2002-\u200a\u202f\u3000]*+(?=\S)")
 _NO_BREAK = frozenset("\u00a0\u202f\u2007")
 _LEFT = regex.compile(r"(?:[\p{L}\p{M}\p{N}.,%€$£'’-]|\p{Pi})+\Z")
-_RIGHT = regex.compile(r"(?:[\p{L}\p{M}\p{N}%€$£'’-]|[!?;:])+|\p{Pf}")
+_RIGHT = regex.compile(r"[\p{L}\p{M}\p{N}%€$£'’-]+|[!?;:]+|\p{Pf}")
 _LONGEST_WORD = 40
 _SOFT_HYPHEN = "\xad"
 _HYPHENATED = regex.compile(r"[\p{L}\p{M}\p{N}]*+(?:\xad[\p{L}\p{M}\p{N}]*+)+")

@@ -15,8 +15,9 @@ from dataclasses import replace
 
 import regex
 
+from service.text.capitals import visible_text
 from service.text.escapes import shown_escapes
-from service.text.forms import Piece, Spoken
+from service.text.forms import QUOTE, Piece, Spoken
 from service.text.kept import KeptSpan
 from service.text.quotes import doubled, pairs
 
@@ -58,6 +59,8 @@ _NAMED_SIGN = regex.compile(
     r"(?<=[\p{L}\p{M}\p{N}][)\]\"'”’]?(\s?))(?:(&(?:amp;)?+)|(?<=\s)(\+)|(?<=\p{L}{2}\s?)(/))\1"
     r"(?=[(\[\"'“‘]?\p{L}{2}|(?<=&(?:amp;)?\s)[\p{L}\p{N}])"
 )
+_ESCAPED_QUOTES = frozenset({'\\"', "\\'", r"\u201c", r"\u201d"})
+_QUOTATION_MARK = regex.compile(r"[\"“”„«»]")
 _NAMES_OF_SIGNS = ("and", "and", "or")
 _CONJUNCTIONS: dict[str, dict[str, str]] = {
     "en": {"and": "and", "or": "or"},
@@ -91,7 +94,7 @@ def changes(text: str, spans: Sequence[KeptSpan], language: str) -> tuple[Change
 
 
 def spoken(text: str, spans: Sequence[KeptSpan], source_language: str, target_language: str) -> tuple[Spoken, ...]:
-    """The signs of a text that both languages have a word for, as in *salt & pepper*; in order.
+    r"""The signs of a text that both languages have a word for, as in *salt & pepper*, and `\"`; in order.
 
     Args:
         text: A segment.
@@ -99,17 +102,30 @@ def spoken(text: str, spans: Sequence[KeptSpan], source_language: str, target_la
         source_language: Code of its language.
         target_language: Code of the translation's.
     """
+    escaped = [span for span in spans if span.text in _ESCAPED_QUOTES]
+    quotes = [Spoken(span, QUOTE, QUOTE) for span in escaped] if escaped and _come_in_pairs(text, escaped) else []
     shown = _CONJUNCTIONS.get(source_language.partition("-")[0].lower())
     written = _CONJUNCTIONS.get(target_language.partition("-")[0].lower())
     if shown is None or written is None:
-        return ()
-    found = []
+        return tuple(quotes)
+    found = list(quotes)
     for span in spans:
         match = _NAMED_SIGN.match(text, span.start) if span.text in ("&", "&amp;", "+", "/") else None
         if match is not None:
             name = next(name for name, group in zip(_NAMES_OF_SIGNS, match.groups()[1:], strict=True) if group)
             found.append(Spoken(span, shown[name], written[name]))
-    return tuple(found)
+    return tuple(sorted(found, key=lambda sign: sign.span.start))
+
+
+def _come_in_pairs(text: str, escaped: Sequence[KeptSpan]) -> bool:
+    """Whether escaped quotation marks open and close by turns, and a text has no others."""
+    if len(escaped) % 2 or _QUOTATION_MARK.search(visible_text(text, escaped)):
+        return False
+    sides = [(text[: span.start][-1:], text[span.end :][:1]) for span in escaped]
+    return all(
+        (before == "" or not before.isalnum()) and after.strip() != "" if index % 2 == 0 else before.strip() != ""
+        for index, (before, after) in enumerate(sides)
+    )
 
 
 def close_brackets(pieces: Sequence[Piece]) -> list[Piece]:

@@ -118,6 +118,44 @@ def test_markers_of_a_list_stay_in_their_order():
     assert outcome.warnings == ("parted",)
 
 
+def test_a_marker_that_lost_its_item_is_noticed():
+    source = "We have a) tea or b) milk now."
+    outcome, shown = run(source, lambda text: "ON A THÉ 7 OU LAIT 8." if "7" in text else text.upper(), target="fr")
+    assert outcome.nth_text(0) == "WE HAVE a) TEA OR b) MILK NOW."
+    assert shown[-3:] == ["We have", "tea or", "milk now."]
+
+
+def test_what_is_glued_to_a_kept_span_by_a_mark_is_not_lost():
+    outcome, _ = run("Set {a};yes", lambda text: "METS 7." if "7" in text else text.upper())
+    assert outcome.nth_text(0) == "SET {a};YES"
+
+
+def test_escaped_quotation_marks_are_shown_as_such_and_else_hidden():
+    source = r"He said \"hello\" to me."
+    outcome, shown = run(source, lambda text: "IL A DIT « BONJOUR »." if '"' in text else "")
+    assert (outcome.nth_text(0), shown) == (r"IL A DIT \"BONJOUR\".", ['He said "hello" to me.'])
+    outcome, shown = run(source, lambda text: "IL A DIT BONJOUR." if '"' in text else text.upper())
+    assert (outcome.nth_text(0), shown[1:]) == (r"HE SAID \"HELLO\" TO ME.", ["He said 7 hello 8 to me."])
+
+
+def test_an_ordinal_that_is_lost_is_hidden_with_its_ending():
+    def model(text):
+        return "L'homme 1 vint." if "1" in text else "Le \ue000 homme vint."
+
+    outcome, shown = run("The 1st man came.", model, target="fr", tokenizer=MaskTokenizer())
+    assert shown == ["The 1st man came.", "The \ue000 man came."]
+    assert outcome.nth_text(0) == "Le 1er homme vint."
+    assert outcome.warnings == ()
+    assert [(piece.text, piece.start, piece.end) for piece in outcome.parts[0].pieces[1:3]] == [
+        ("1", 3, 4),
+        ("er", 4, 4),
+    ]
+    outcome, _ = run("The 1st man came.", lambda text: "L'homme 1 vint.", target="fr", tokenizer=MaskTokenizer())
+    assert outcome.warnings == ("number",)
+    outcome, shown = run("He came on 3rd May.", lambda text: "Il vint le 3 mai.", target="fr")
+    assert (len(shown), outcome.warnings) == (1, ())
+
+
 def test_an_escaped_letter_or_apostrophe_is_shown_as_what_it_means_and_written_as_before():
     outcome, shown = run(r"It\'s caf\u00e9.", lambda text: "C'est l'été au café.")
     assert shown == ["It's café."]

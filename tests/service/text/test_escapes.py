@@ -30,6 +30,7 @@ def segments(text):
         (r"Done. \n next", ["Done.", "next"]),
         (r"{n, plural, other {a\nb}}\nIt is", [r"{n, plural, other {a\nb}}", "It is"]),
         (r"\n", []),
+        (r'msgid "Hello\nWorld" is "a" text', ["msgid", "Hello", "World", 'is "a" text']),
     ],
 )
 def test_escaped_breaks_and_tabs_part_texts_as_real_ones_do(text, expected):
