@@ -20,6 +20,7 @@ from service.text.spaces import with_spaces
         ("Page\u00a05 is 50 of 5\u00a0000", "La page 5 est 50 sur 5 000", "La page\u00a05 est 50 sur 5\u00a0000"),
         ("Well\u00a0! he came", "Eh bien ! il vint", "Eh bien\u00a0! il vint"),
         ("Well\u00a0! he came", "Eh bien! il vint", "Eh bien! il vint"),
+        ("a\u2003b 5\u00a0cats", "5 x", "5\u00a0x"),
         ("a\u00a0b", "x", "x"),
         ("a b", "x y", "x y"),
         ("x\u00a0\u00a0y", "x y", "x\u00a0\u00a0y"),
