@@ -125,7 +125,8 @@ _ESCAPED_TAG = (
 # What is hard to type, written with a backslash: a letter, a line break or a tab (service/text/escapes.py).
 _HEX_DIGIT = "[0-9A-Fa-f]"
 _LETTER_ESCAPE = rf"\\(?:x{_HEX_DIGIT}{{2}}|u{_HEX_DIGIT}{{4}}|U{_HEX_DIGIT}{{8}}|u\{{{_HEX_DIGIT}{{1,6}}\}})"
-BLANK_ESCAPE = r"\\{1,3}[nrt]"
+# `\N` ends a line of a subtitle.
+BLANK_ESCAPE = r"\\{1,3}(?:[nrt]|N(?=\p{Lu}[\p{Ll}\s'’]|\s|\Z|[^\w\\{]))"
 # Latin letters beyond ASCII, and apostrophes within words: a model is shown what they mean.
 SHOWN_LETTER = (
     rf"\\(?:x[C-Fc-f]{_HEX_DIGIT}|(?:u|U0000)(?:00[C-Fc-f]|01{_HEX_DIGIT}|02[0-4]){_HEX_DIGIT}"
@@ -137,7 +138,7 @@ SHOWN_APOSTROPHE = (
 )
 _ASCII_LETTER = r"\\(?:x|u00|U000000|u\{0{0,4})(?:[46][1-9A-Fa-f]|[57][0-9Aa])\}?+"
 # A letter behind a backslash that is none of these: of a path, a regular expression, a name.
-_OTHER_ESCAPE = rf"(?!{_LETTER_ESCAPE})\\(?![nrt])[A-Za-z]"
+_OTHER_ESCAPE = rf"(?!{_LETTER_ESCAPE}|{BLANK_ESCAPE})\\[A-Za-z]"
 # TeX; a name counts without an argument if what it had behind `\n`, `\r` or `\t` would be no word.
 _TEX = (
     r"\\(?:[A-Za-z]{2,40}+\*?+(?=[\[{])|(?:nabla|neq?|neg|newline|newpage|noindent|nonumber|not(?:in)?|theta|therefore|tilde"
@@ -145,7 +146,7 @@ _TEX = (
 )
 _EXPRESSION_ESCAPE = r"\\[bBdDsSwW](?:[+*]|\{\d{1,3}(?:,\d{0,3})?\})"
 # No part of a path: the line ends behind it.
-_LAST_BLANK = r"[nrt](?:\\[nrt])*+(?![\w.$~-])"
+_LAST_BLANK = rf"(?:[nrt](?:\\[nrt])*+(?![\w.$~-])|(?<=\.(?:{_FILE_ENDINGS})\\{{1,2}})[nrt])"
 _NAME_IN_PATH = rf"(?!{_LAST_BLANK})[\w.$~@-]{{1,60}}+"
 _NAMES_IN_PATH = rf"[\w.~@-]{{1,60}}+(?:\\{{1,2}}{_NAME_IN_PATH}){{1,20}}+"
 _NETWORK_PATH = (

@@ -26,6 +26,8 @@ def segments(text):
         (r"See https://x.org/a\nThen name=John\nage=5", ["See https://x.org/a", "Then name=John", "age=5"]),
         (r"\n- one\n- two", ["one", "two"]),
         (r"Error\nC:\Users\bob is gone", ["Error", r"C:\Users\bob is gone"]),
+        (r"Copy C:\new\a.txt\nThen docs\data\b.txt\nrun", [r"Copy C:\new\a.txt", r"Then docs\data\b.txt", "run"]),
+        (r"Hello.\NIt is me\NI am here", ["Hello.", "It is me", "I am here"]),
         (r"Saved to C:\temp\n", [r"Saved to C:\temp"]),
         (r"Done. \n next", ["Done.", "next"]),
         (r"{n, plural, other {a\nb}}\nIt is", [r"{n, plural, other {a\nb}}", "It is"]),
@@ -46,6 +48,7 @@ def test_escaped_breaks_and_tabs_part_texts_as_real_ones_do(text, expected):
         r"\\server\new",
         r"in docs\data\new or docs\new\readme.txt",
         r"App\Http\new",
+        r"CORP\Name and CORP\NSMITH",
         r"the regex \bword\b[^\n]* matches",
         r"\textbf{x} and \nabla, \theta",
         r"$\nu + \rho$",
@@ -95,10 +98,10 @@ def test_a_translation_is_written_as_its_source_is(source, target, expected):
 
 
 @settings(deadline=None)
-@given(st.lists(st.sampled_from([*"\\ntrux'u0e9 aB.:/{}$`", "\\n", "\\u00e9", "C:\\"]), max_size=40).map("".join))
+@given(st.lists(st.sampled_from([*"\\ntruxN'u0e9 aB.:/{}$`", "\\n", "\\u00e9", "C:\\"]), max_size=40).map("".join))
 def test_every_text_is_its_segments_and_escapes(text):
     segments(text)
     for start, end in blank_escapes(text):
-        assert set(text[start:end]) <= set("\\nrt ")
+        assert set(text[start:end]) <= set('\\nrtN" ')
     for start, end, shown in shown_escapes(text):
         assert text[start] == "\\" and len(shown) == 1 and end > start
