@@ -34,8 +34,8 @@ QUOTE = '"'
 # A placeholder too many, half a character, a control: never right, and the text's own are kept spans.
 NEVER_WRITTEN = regex.compile(r"[\p{Co}\ufffd\p{Cc}]")
 _GLUED_MARK = regex.compile(r"[,;:!?]++(?=\p{L})")
-_MARK_BEFORE_WORD = regex.compile(r"[;:!?](?=\w)")
-_SPACED_MARK = regex.compile(r"[ \u00a0\u202f]++(?=[;:!?]\w)")
+_MARK_BEFORE_WORD = regex.compile(r"[,;:!?](?=\w)")
+_SPACED_MARK = regex.compile(r"[ \u00a0\u202f]*+([,;:!?])[ \u00a0\u202f]*+(?=\w)")
 _UNSPACED_SCRIPT = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]")
 
 _LETTER = regex.compile(r"\p{L}")
@@ -494,8 +494,10 @@ def _behind(piece: Piece, source: str) -> list[Piece]:
     """A translation's words behind a hidden span, which `source` followed."""
     if source[:1].isalnum():
         return [_cut(piece, at_end=False)]
-    if _MARK_BEFORE_WORD.match(source) and _SPACED_MARK.match(piece.text):
-        return [_cut(piece, at_end=False)]  # it parts no sentence
+    spaced = _SPACED_MARK.match(piece.text) if _MARK_BEFORE_WORD.match(source) else None
+    if spaced is not None:  # it parts no sentence
+        mark, rest = piece.start + spaced.start(1), piece.start + spaced.end()
+        return [Piece(spaced[1], mark, mark + 1), Piece(piece.text[spaced.end() :], rest, piece.end)]
     if _needs_space(piece.text[:1]):
         return [Piece(" ", piece.start, piece.start), piece]
     mark = _GLUED_MARK.match(piece.text)

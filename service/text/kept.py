@@ -377,6 +377,9 @@ _OPENING = {")": "(", "]": "[", "}": "{"}
 _URL_TAIL = ".,;:!?…'\"*_)]}\\"
 
 _PLURAL = regex.compile(r"(?<=[}\])\w])s(?!\w)")
+"""`{count}s`, `{item}s`."""
+_GLUED_LETTER = regex.compile(r"[;,:|][A-Za-z](?![\w'’-])")
+"""`%s;y`: no word, so close to what is kept."""
 _KIND_OF: dict[str, Kind] = {kind: kind for kind in KINDS} | {
     "email2": "email",
     "at": "email",
@@ -490,8 +493,8 @@ def _structured(text: str) -> Iterator[tuple[int, int, Kind]]:
         start, end = match.span()
         if kind in ("url", "path"):
             end = _without_tail(text, start, end)
-        elif kind == "format" and _PLURAL.match(text, end):
-            end += 1  # {count}s, {item}s
+        elif kind == "format" and (more := _PLURAL.match(text, end) or _GLUED_LETTER.match(text, end)):
+            end = more.end()
         elif kind == "handle":
             end = start + len(match[0].rstrip(".-"))
         if end - start > 0:

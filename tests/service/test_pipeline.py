@@ -128,6 +128,8 @@ def test_a_marker_that_lost_its_item_is_noticed():
 def test_what_is_glued_to_a_kept_span_by_a_mark_is_not_lost():
     outcome, _ = run("Set {a};yes", lambda text: "METS 7." if "7" in text else text.upper())
     assert outcome.nth_text(0) == "SET {a};YES"
+    outcome, _ = run("Set {a};yes", lambda text: "METS 7 ; OUI")
+    assert outcome.nth_text(0) == "METS {a};OUI"
 
 
 def test_escaped_quotation_marks_are_shown_as_such_and_else_hidden():
