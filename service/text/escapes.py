@@ -13,6 +13,7 @@ what they mean, and its translation is written likewise. Every other escape is a
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
 
@@ -54,9 +55,10 @@ def blank_escapes(line: str) -> list[tuple[int, int]]:
 
 def _with_quotes(line: str, found: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """The escapes with the quotation marks of the strings that they stand in, of which each part would have but one."""
+    starts = [start for start, _ in found]
     quotes = []
     for match in _STRING.finditer(line):
-        if any(match.start() < start and end < match.end() for start, end in found):
+        if bisect_left(starts, match.start()) < bisect_left(starts, match.end()):
             quotes += [(match.start(), match.start() + 1), (match.end() - 1, match.end())]
     return sorted([*found, *quotes])
 

@@ -83,16 +83,15 @@ def _beside(source: str, space: regex.Match[str], text: str, places: Sequence[in
     """Those of the spaces of a translation that stand beside the same word as a space of its source, at best two."""
     left = _LEFT.search(source, max(space.start() - _LONGEST_WORD, 0), space.start())
     right = _RIGHT.match(source, space.end())
-    votes = dict.fromkeys(places, 0)
-    if left is not None:
-        pattern = regex.compile(rf"(?<![\p{{L}}\p{{M}}\p{{N}}]){regex.escape(left[0])}(?= )", regex.IGNORECASE)
-        for found in pattern.finditer(text):
-            if found.end() in votes:
-                votes[found.end()] += 1
-    if right is not None:
-        pattern = regex.compile(rf" {regex.escape(right[0])}(?![\p{{L}}\p{{M}}\p{{N}}])", regex.IGNORECASE)
-        for found in pattern.finditer(text):
-            if found.start() in votes:
-                votes[found.start()] += 1
+    before, after = (match[0].lower() if match else "" for match in (left, right))
+    text = text.lower() if len(text.lower()) == len(text) else text
+
+    def num_beside(place: int) -> int:
+        start, end = place - len(before), place + 1 + len(after)
+        has_before = before and text.endswith(before, 0, place) and not text[max(start - 1, 0) : start].isalnum()
+        has_after = after and text.startswith(after, place + 1) and not text[end : end + 1].isalnum()
+        return bool(has_before) + bool(has_after)
+
+    votes = {place: num_beside(place) for place in places}
     most = max(votes.values(), default=0)
     return [place for place in places if votes[place] == most > 0]
