@@ -99,14 +99,16 @@ def with_escapes(source: str, pieces: Sequence[Piece]) -> list[Piece]:
     if not found:
         return list(pieces)
     text = "".join(piece.text for piece in pieces)
-    changes = {}
+    changes: dict[int, tuple[int, str]] = {}
     letter = next((match[0] for match in found if not match["apostrophe"]), None)
-    for match in _BEYOND_ASCII.finditer(text) if letter else ():
-        if match[0] not in source:
-            changes[match.start()] = match.end(), _written_as(letter, match[0])
+    if letter is not None:
+        for match in _BEYOND_ASCII.finditer(text):
+            if match[0] not in source:
+                changes[match.start()] = match.end(), _written_as(letter, match[0])
     apostrophe = next((match[0] for match in found if match["apostrophe"]), None)
-    for match in _WRITTEN_APOSTROPHE.finditer(text) if apostrophe else ():
-        changes[match.start()] = match.end(), apostrophe
+    if apostrophe is not None:
+        for match in _WRITTEN_APOSTROPHE.finditer(text):
+            changes[match.start()] = match.end(), apostrophe
     return exchanged(pieces, changes)
 
 
