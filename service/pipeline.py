@@ -910,7 +910,7 @@ class SegmentWork:
         is_cut = hypothesis.finish_reason == "length"
         language = self._vocabulary.target_language
         pieces = finished(node.text, self._ends(node), pieces, language, is_cut=is_cut)
-        return with_escapes(node.text, with_spaces(node.text, node.spans, pieces))
+        return with_escapes(node.text, node.spans, with_spaces(node.text, node.spans, pieces))
 
     def _changes(self, node: _Node, in_digits: Sequence[Change] = ()) -> Sequence[Change]:
         """What the model is shown otherwise than it stands there."""

@@ -3,7 +3,7 @@ r"""Escapes of the sources of programs: a line break, a tab, a letter or an apos
     blank_escapes(r"First line\nSecond line")       # [(10, 12)]
     blank_escapes(r"C:\new\table, or type \n here")     # []
     shown_escapes(r"It\'s a caf\u00e9")     # [(2, 4, "'"), (10, 16, "é")]
-    with_escapes(r"It\'s late", [Piece("C'est l'heure", 0, 13)])        # C\'est l\'heure
+    with_escapes(r"It\'s late", (), [Piece("C'est l'heure", 0, 13)])        # C\'est l\'heure
 
 Files of messages (`.po`, `.properties`, JSON) hold texts so. `\n`, `\r` and `\t` part what stands around them as a real
 line break does, unless they belong to a path, to TeX, to a regular expression or to code, or are spoken of: alone
@@ -20,7 +20,7 @@ from collections.abc import Sequence
 import regex
 
 from service.text.forms import Piece, exchanged
-from service.text.kept import BLANK_ESCAPE, SHOWN_APOSTROPHE, SHOWN_LETTER, structured_spans
+from service.text.kept import BLANK_ESCAPE, SHOWN_APOSTROPHE, SHOWN_LETTER, KeptSpan, structured_spans
 
 _BLANKS = regex.compile(rf"(?:{BLANK_ESCAPE})++(?:[ ]*+(?:{BLANK_ESCAPE})++)*+")
 # With a letter before it, what begins behind one would be no path.
@@ -88,14 +88,19 @@ def read_escapes(text: str) -> str:
     return _SHOWN.sub(lambda match: _meaning(match[0]), text) if "\\" in text else text
 
 
-def with_escapes(source: str, pieces: Sequence[Piece]) -> list[Piece]:
+def with_escapes(source: str, spans: Sequence[KeptSpan], pieces: Sequence[Piece]) -> list[Piece]:
     """A translation in which letters beyond ASCII, or apostrophes, are written as escapes, if those of its source are.
 
     Args:
         source: A segment.
+        spans: Its kept spans; the escapes in them are kept already.
         pieces: Of its translation.
     """
-    found = list(_SHOWN.finditer(source)) if "\\" in source else []
+    found = [
+        match
+        for match in (_SHOWN.finditer(source) if "\\" in source else ())
+        if not any(span.start < match.end() and match.start() < span.end for span in spans)
+    ]
     if not found:
         return list(pieces)
     text = "".join(piece.text for piece in pieces)
