@@ -380,7 +380,7 @@ _URL_TAIL = ".,;:!?…'\"*_)]}\\"
 
 _PLURAL = regex.compile(r"(?<=[}\])\w])s(?!\w)")
 """`{count}s`, `{item}s`."""
-_GLUED_LETTER = regex.compile(r"[;,:|][A-Za-z](?![\w'’-])")
+_GLUED_LETTER = regex.compile(r"[;:|][A-Za-z](?![\w'’-])")
 """`%s;y`: no word, so close to what is kept."""
 _KIND_OF: dict[str, Kind] = {kind: kind for kind in KINDS} | {
     "email2": "email",

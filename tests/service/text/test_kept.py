@@ -170,7 +170,7 @@ def found(text, is_known=None):
             r"\textbf{x} and \section{The end} of $\nu + \alpha$ \LaTeX",
             [r"\textbf{x}", r"\section{", "}", r"$\nu + \alpha$ \LaTeX"],
         ),
-        ("Set %s;y or {a},b; Note:a big x", ["%s;y", "{a},b"]),
+        ("Set %s;y or {a}|b; Note:a big x", ["%s;y", "{a}|b"]),
         # Items of a list in a sentence, not what closes a bracket.
         ("I bought: 1) bread, 2) milk and 3) eggs.", ["1)", "2)", "3)"]),
         ("You can have a) tea or b) coffee; ii) red", ["a)", "b)", "ii)"]),
