@@ -204,6 +204,8 @@ _STRUCTURED = regex.compile(
         | (?<![\w.:/-])(?!::\w*[g-zG-Z])(?:(?!::(?!\w))|(?<!\S)(?=::(?!\S))){_SHORT_ADDRESS}(?:/\d{{1,3}}+)?+(?![\w:]) )
     # Nothing begins inside a word, or with these.
     | (?:(?<!\w)|(?!\w))(?![\s\p{{M}}\p{{Cf}},;:!?"'“”‘’«»()])(?:
+      # What has a backslash in its first word, which is seldom.
+      (?=[\w.~@-]{{0,60}}+\\|\$)(?:
       (?P<shown> (?:{SHOWN_LETTER}|{SHOWN_APOSTROPHE})\p{{L}}*+ )
     | (?P<share> (?<![\w\\]){_NETWORK_PATH} )
     | (?P<tex> (?<![\w$])\$(?:\\[A-Za-z]++|(?=[^$\n]{{0,200}}(?:{_TEX}|{_OTHER_ESCAPE}))[^$\n]{{1,200}}?)\$(?![\w$])
@@ -213,6 +215,7 @@ _STRUCTURED = regex.compile(
           (?=[\w.~][\w.~@-]{{0,60}}+(?:\\{{1,2}}[nrt][\w.$~@-]{{0,60}}+){{0,8}}+\\?{_OTHER_ESCAPE}(?![A-Za-z]{{0,40}}+\*?+[{{\[]))
           {_NAMES_IN_PATH}(?:\\(?!{_LAST_BLANK}))?+
         | (?<![\w\\]){_NAMES_IN_PATH}(?<=\.(?:{_FILE_ENDINGS})\.?) )
+      )
     | (?P<code> (?<!`)(?P<ticks>`{{1,3}})(?!`)[^\n]{{1,{_MAX_LENGTH}}}?(?<!`)(?P=ticks)(?!`) )
     | (?P<url>
           (?:(?:https?|ftps?|sftp|ssh|git|wss?|file|data|irc|magnet)://|(?:mailto|tel|urn|doi|javascript):(?=[^\s])|www\.(?=\w))
