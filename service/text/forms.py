@@ -496,8 +496,8 @@ def _behind(piece: Piece, source: str) -> list[Piece]:
         return [_cut(piece, at_end=False)]
     spaced = _SPACED_MARK.match(piece.text) if _MARK_BEFORE_WORD.match(source) else None
     if spaced is not None:  # it parts no sentence
-        mark, rest = piece.start + spaced.start(1), piece.start + spaced.end()
-        return [Piece(spaced[1], mark, mark + 1), Piece(piece.text[spaced.end() :], rest, piece.end)]
+        start, behind = piece.start + spaced.start(1), piece.start + spaced.end()
+        return [Piece(spaced[1], start, start + 1), Piece(piece.text[spaced.end() :], behind, piece.end)]
     if _needs_space(piece.text[:1]):
         return [Piece(" ", piece.start, piece.start), piece]
     mark = _GLUED_MARK.match(piece.text)
