@@ -41,7 +41,7 @@ from service.api.timeouts import TIMEOUT_HEADER
 from service.engine.async_engine import AsyncEngine
 from service.engine.core import StepMessage
 from service.engine.errors import EngineDead, EngineStopping
-from service.engine.inspection import Inspection, Replayer
+from service.engine.inspection import Aligner, Inspection, Replayer
 from service.engine.interface import Engine
 from service.engine.step import ModelRunner
 from service.engine.work import open_works
@@ -135,11 +135,11 @@ def create_app(
     if tracing is not None:
         engine = tracing.follow(engine)
     metrics.watch(engine)
+    aligner = inspection if own_engine or replayer is not None else None
     translator = _translator(
-        engine, tokenizers or {}, settings, metrics.count_outcomes, settings.max_wait_seconds, lexicons
+        engine, tokenizers or {}, settings, metrics.count_outcomes, settings.max_wait_seconds, lexicons, aligner
     )
-    has_replayer = own_engine or replayer is not None
-    documents = MarkupTranslator(translator, inspection if has_replayer else None)
+    documents = MarkupTranslator(translator, aligner)
     inspector = Inspector(
         engine,
         translator,
@@ -223,7 +223,7 @@ async def local_translation(settings: Settings) -> AsyncIterator[tuple[Translato
     patient = settings.model_copy(update={"max_wait_seconds": math.inf})
     engine = _make_engine(patient, models, inspection, lambda _: None)
     tokenizers = {model.description.name: model.tokenizer for model in models}
-    translator = _translator(engine, tokenizers, settings, lexicons=_lexicons(models))
+    translator = _translator(engine, tokenizers, settings, lexicons=_lexicons(models), aligner=inspection)
     await engine.start()
     try:
         yield translator, MarkupTranslator(translator, inspection)
@@ -348,6 +348,7 @@ def _translator(
     on_outcomes: Callable[[str, Sequence[SegmentOutcome]], None] | None = None,
     max_wait_seconds: float = math.inf,
     lexicons: Mapping[str, Lexicon] | None = None,
+    aligner: Aligner | None = None,
 ) -> Translator:
     return Translator(
         engine,
@@ -356,6 +357,7 @@ def _translator(
         max_wait_seconds=max_wait_seconds,
         on_outcomes=on_outcomes,
         lexicons=lexicons,
+        aligner=aligner,
     )
 
 

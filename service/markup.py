@@ -11,18 +11,16 @@ as far into the translation as they were in the source.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from model.words import source_text, split_words
+from service.alignment import align, lost_elements, votes
 from service.aside import aside, breathe
-from service.engine.inspection import Aligner, AlignmentPair, SegmentAlignment
+from service.engine.inspection import Aligner, SegmentAlignment
 from service.pipeline import Part
 from service.text.ends import ORDINAL
 from service.text.forms import Piece
-from service.text.kept import KeptSpan
 from service.text.languages import Languages
 from service.text.markup import Markup, MarkupError, Rules, Unit, read_html, read_xml
 from service.text.markup import Segment as MarkedSegment
@@ -30,7 +28,6 @@ from service.text.segmenter import Document, Segment, has_letter
 from service.text.tags import Element, Kept, Placement, Point, Vote, place_tags
 from service.translator import (
     LONG_TEXT_CHARACTERS,
-    MANY_SEGMENTS,
     Job,
     SegmentSource,
     SegmentTranslation,
@@ -43,9 +40,6 @@ from service.translator import (
 )
 
 Format = Literal["html", "xml"]
-
-_LONG_WORD = re.compile(r"[^\W\d_]{5,}")
-"""What may be lost without a loss is shorter in most cases: *do*, *will*, *have*."""
 
 
 async def read_markups(format_: Format, documents: Sequence[str], rules: Rules | None = None) -> list[Markup]:
@@ -213,27 +207,12 @@ class MarkupTranslator:
         """By sentence and part, where there are tags to be placed."""
         if self._aligner is None:
             return {}
-        places: list[tuple[int, int]] = []
-        pairs: list[AlignmentPair] = []
-
-        def find_pairs() -> None:
-            for index, (sentence, translation) in enumerate(zip(sentences, done, strict=True)):
-                breathe()
-                for number, part in enumerate(translation.parts):
-                    if sentence.has_tags and part.encoding is not None and part.hypotheses:
-                        places.append((index, number))
-                        pairs.append(
-                            AlignmentPair(part.encoding.ids, source_text(part.encoding), part.hypotheses[0].tokens)
-                        )
-
-        await aside(find_pairs, len(sentences) / MANY_SEGMENTS)
-        if not pairs:
-            return {}
-        found: dict[int, dict[int, SegmentAlignment]] = {}
-        aligned = await self._aligner.align(job.model.name, pairs, job.deadline)
-        for (index, number), alignment in zip(places, aligned, strict=True):
-            found.setdefault(index, {})[number] = alignment
-        return found
+        parts = {
+            index: translation.parts
+            for index, (sentence, translation) in enumerate(zip(sentences, done, strict=True))
+            if sentence.has_tags
+        }
+        return await align(self._aligner, job.model.name, parts, job.deadline)
 
 
 def _without(text: str, spans: Sequence[tuple[int, int]]) -> str:
@@ -294,19 +273,17 @@ def _placed(
     text = done.nth_text(rank)
     if not marked.items and not marked.kept:
         return text, Placement(())
-    votes: list[Vote] = []
+    source = done.segment.text
     places: dict[tuple[int, int], tuple[int, int]] = {}
     offset = 0
-    for number, part in enumerate(done.parts):
+    for part in done.parts:
         written = part.nth_text(rank)
         pieces = part.pieces if written == part.nth_text(0) else ()  # of other ranks nothing more is known
-        votes += _votes(part, offset, written, pieces, alignments.get(number), done.segment.text)
         for span in marked.kept:
             place = _kept_place(span, part, offset, pieces)
             if place is not None:
                 places.setdefault(span, place)
         offset += len(written)
-    source = done.segment.text
     searched: dict[str, int] = {}
     kept = []
     for span, tokens in zip(marked.kept, marked.kept_tokens, strict=True):
@@ -316,74 +293,15 @@ def _placed(
             places[span] = (found, found + len(shown)) if found >= 0 else (len(text), len(text))
             searched[shown] = places[span][1]
         kept.append(Kept(*places[span], *span, tokens))
-    return text, place_tags(source, text, _without_lost_ordinals(marked.items, source, votes), votes, kept)
+    comes_from = list(votes(done.parts, source, alignments, rank))
+    return text, place_tags(source, text, _without_lost_ordinals(marked.items, source, comes_from), comes_from, kept)
 
 
 def _lost_elements(
     sentence: _Sentence, done: SegmentTranslation, alignments: Mapping[int, SegmentAlignment]
 ) -> tuple[tuple[int, int], ...]:
-    """The elements with a word that no word of the translation comes from, though of others some do."""
-    elements = [item for item in sentence.marked.items if isinstance(item, Element)]
     source = done.segment.text
-    elements = [item for item in elements if _LONG_WORD.search(source, item.start, item.end)]
-    if not elements:
-        return ()
-    votes: list[Vote] = []
-    offset = 0
-    for number, part in enumerate(done.parts):
-        written = part.nth_text(0)
-        found = _votes(part, offset, written, part.pieces, alignments.get(number), source)
-        votes += (vote for vote in found if any(map(str.isalnum, done.text[vote.start : vote.end])))
-        offset += len(written)
-    lost = [
-        (item.start, item.end)
-        for item in elements
-        if not any(vote.source_start < item.end and item.start < vote.source_end for vote in votes)
-    ]
-    return tuple(lost) if votes else ()
-
-
-def _votes(
-    part: Part,
-    offset: int,
-    written: str,
-    pieces: Sequence[Piece],
-    alignment: SegmentAlignment | None,
-    source: str,
-) -> Iterable[Vote]:
-    if part.encoding is None and not part.pieces:  # it is the source itself
-        for start, end in split_words(written):
-            yield Vote(offset + start, offset + end, part.start + start, part.start + end)
-        return
-    place = offset
-    number: KeptSpan | None = None
-    for piece in pieces:
-        end = place + len(piece.text)
-        ordinal = _ordinal(piece, source, part.start + number.end) if number else None
-        if ordinal is not None:
-            yield Vote(place, place + ordinal[0], *ordinal[1])
-        number = piece.span if piece.span and piece.span.is_soft else None
-        if piece.span is not None and piece.span.kind == "term":
-            yield from _term_votes(
-                place, piece.text, part.start + piece.span.start, part.start + piece.span.end, source
-            )
-        elif piece.span is not None:
-            yield Vote(place, end, part.start + piece.span.start, part.start + piece.span.end)
-        elif alignment is not None and part.encoding is not None:
-            for link in alignment.token_links:
-                start_written, end_written = alignment.target.spans[link.target]
-                left = max(start_written - piece.start, ordinal[0] if ordinal else 0)
-                right = min(end_written, piece.end) - piece.start
-                if left < right:
-                    shown = part.encoding.source_spans[link.source]
-                    yield Vote(place + left, min(place + right, end), *shown, link.score)
-        place = end
-
-
-def _ordinal(piece: Piece, source: str, place: int) -> tuple[int, tuple[int, int]] | None:
-    """What makes a number an ordinal, in the source and behind it in the translation: how long it is there."""
-    written, theirs = ORDINAL.match(piece.text), ORDINAL.match(source, place)
-    return None if piece.span or not written or not theirs else (written.end(), theirs.span())
+    return lost_elements(sentence.marked.items, source, done.text, votes(done.parts, source, alignments))
 
 
 def _without_lost_ordinals(
@@ -407,17 +325,6 @@ def _tokens(item: Element | Point) -> tuple[int, ...]:
     if isinstance(item, Point):
         return item.tokens
     return (*item.opening, *(token for inner in item.items for token in _tokens(inner)), *item.closing)
-
-
-def _term_votes(place: int, translation: str, start: int, end: int, source: str) -> Iterable[Vote]:
-    """A glossary says nothing about single words, so those of a term and of its translation are taken in order."""
-    ours = split_words(translation)
-    theirs = split_words(source[start:end])
-    for index, (left, right) in enumerate(ours):
-        first = index * len(theirs) // len(ours)
-        last = max(first, (index + 1) * len(theirs) // len(ours) - 1)
-        for their_start, their_end in theirs[first : last + 1]:
-            yield Vote(place + left, place + right, start + their_start, start + their_end)
 
 
 def _kept_place(span: tuple[int, int], part: Part, offset: int, pieces: Sequence[Piece]) -> tuple[int, int] | None:

@@ -37,11 +37,19 @@ from service.engine.request import SequenceRequest, SequenceResult
 from service.text.capitals import visible_text
 from service.text.ends import ENGLISH_ORDINAL, ORDINAL, Ends, certain, ends, finished
 from service.text.escapes import read_escapes, shown_escapes, with_escapes
-from service.text.forms import DIGITS, MASKS, NEVER_WRITTEN, Form, Piece, make_form
-from service.text.guards import MINOR_FAULTS, Fault, faults, is_too_long
+from service.text.forms import DIGITS, MASKS, NEVER_WRITTEN, Form, Piece, exchanged, make_form
+from service.text.guards import MINOR_FAULTS, Fault, faults, is_too_long, loses_much
 from service.text.kept import KeptSpan, kept_spans, number_runs
-from service.text.lists import has_item, lacks_counted, lacks_items, middle
-from service.text.names import copied_words, is_copied_word, loses_title, missing_names, names
+from service.text.lists import glue, has_item, lacks_counted, lacks_items, middle, says_twice
+from service.text.names import (
+    copied_words,
+    has_titles,
+    is_copied_word,
+    loses_title,
+    missing_names,
+    names,
+    translated_titles,
+)
 from service.text.negation import loses_negation
 from service.text.numerals import Numeral, lost_numerals, numerals
 from service.text.quotes import doubled, pairs
@@ -123,7 +131,10 @@ _PAUSE = regex.compile(r"(?<=[\p{L}\p{N}}\])>]\s?)(?:\.{2,4}+|…++|[!?]{2,}+)(?
 """Dots in the middle, which a model takes for the end of a sentence, or for anything."""
 _MARKS_IN_A_ROW = re.compile(r"\.\.|…|[!?][!?]")
 _FINAL_MARKS = regex.compile(r"[\s.,!?…]+\Z")
-_REPEATED = regex.compile(r"((?:[\p{L}\p{M}'’-]++)(?:[ ][\p{L}\p{M}'’-]++){0,2}?)(,?[ ])\1(?:\2\1)+", regex.IGNORECASE)
+_REPEATED = regex.compile(
+    r"(?|((?:[\p{L}\p{M}'’-]++)(?:[ ][\p{L}\p{M}'’-]++){0,2}?)([,;/]?[ ]|[,;/])|([\p{L}\p{M}'’]++)(-))\1(?:\2\1)+",
+    regex.IGNORECASE,
+)
 _GLUED_BEHIND = regex.compile(r"[,;:](?=\p{L})")
 """A mark between what is kept and a word, without a space: `%s;no`."""
 _JOINING_MARK = regex.compile(r"\s*+[,;:](?:\s++(?=\S)|(?=\p{L}))")
@@ -489,6 +500,7 @@ class SegmentWork:
             and not has_unusual_spaces(node.text)
             and not shown_escapes(node.text)
             and self._repeated(node) is None
+            and not has_titles(node.text, self._vocabulary.source_language, self._vocabulary.target_language)
         )
         return is_whole and len(node.tries) == 1 and keeps_nothing and is_plain
 
@@ -576,6 +588,8 @@ class SegmentWork:
         hard = [span for span in node.spans if not span.is_soft]
         separators = [span for span in hard if _is_separator(node.text, span)]
         separators += _pauses(node)
+        if self._repeated(node) is None:
+            separators += _glue(node)
         outer = _outer_spans(node)
         if separators or outer:
             self._part(node, sorted({*separators, *outer}, key=lambda span: span.start), fragments=False)
@@ -910,6 +924,9 @@ class SegmentWork:
         is_cut = hypothesis.finish_reason == "length"
         language = self._vocabulary.target_language
         pieces = finished(node.text, self._ends(node), pieces, language, is_cut=is_cut)
+        source_language, text = self._vocabulary.source_language, "".join(piece.text for piece in pieces)
+        if titles := translated_titles(node.text, text, source_language, language):
+            pieces = exchanged(pieces, titles)
         return with_escapes(node.text, node.spans, with_spaces(node.text, node.spans, pieces))
 
     def _changes(self, node: _Node, in_digits: Sequence[Change] = ()) -> Sequence[Change]:
@@ -1020,9 +1037,13 @@ class SegmentWork:
         # Of a half of a list two items are one.
         min_items = 2 if node.root else 3
         if repeated is None and (
-            lacks_items(node.text, text, *languages, min_items) or lacks_counted(node.text, text, *languages)
+            lacks_items(node.text, text, *languages, min_items)
+            or lacks_counted(node.text, text, *languages)
+            or says_twice(node.text, text, *languages)
         ):
             found.append("items")
+        if "too_short" not in found and loses_much(node.text, text, *languages):
+            found.append("too_short")
         return tuple(found)
 
     def _best_of(self, candidates: Sequence[_Candidate]) -> list[_Candidate]:
@@ -1210,6 +1231,13 @@ def _has_word(text: str) -> bool:
     return any(map(str.isalnum, text))
 
 
+def _glue(node: _Node) -> list[KeptSpan]:
+    """The signs of a list without spaces, to part it around them."""
+    signs = [KeptSpan(place, place + 1, node.text[place], "symbol") for place in glue(node.text)]
+    places = {(sign.start, sign.end) for sign in signs}
+    return signs if all((span.start, span.end) in places for span in node.spans) else []
+
+
 def _pauses(node: _Node) -> list[KeptSpan]:
     """Dots and marks in the middle of a node, to part it around them."""
     if not _MARKS_IN_A_ROW.search(node.text):
@@ -1231,31 +1259,44 @@ def _signs(node: _Node, found: Iterable[_Fault]) -> list[KeptSpan]:
     return sorted(signs, key=lambda span: span.start)
 
 
-def _before_terms(part: Part, replaced: Replaced) -> Part:
-    """A part with the places it has in the segment as it was before its terms were exchanged."""
-    start, end = replaced.source_span(part.start, part.end)
+def in_source(part: Part, source_span: Callable[[int, int], tuple[int, int]], start: int, end: int) -> Part:
+    """A part with the places it has in a text that what was translated was made from.
+
+    Args:
+        part: Of what was translated.
+        source_span: A span of that as one of the text.
+        start: Where the part begins in the text.
+        end: One past its end there.
+    """
 
     def moved(span: KeptSpan) -> KeptSpan:
-        span_start, span_end = replaced.source_span(part.start + span.start, part.start + span.end)
+        span_start, span_end = source_span(part.start + span.start, part.start + span.end)
         return replace(span, start=span_start - start, end=span_end - start)
 
-    pieces = [piece if piece.span is None else replace(piece, span=moved(piece.span)) for piece in part.pieces]
+    pieces = tuple(piece if piece.span is None else replace(piece, span=moved(piece.span)) for piece in part.pieces)
+    if part.encoding is None:
+        return replace(part, start=start, end=end, pieces=pieces)
+    shown = part.encoding.normalized
+    chars = [source_span(*span) for span in zip(shown.starts, shown.ends, strict=True)]
+    encoding = replace(
+        part.encoding,
+        source_spans=tuple(source_span(*span) for span in part.encoding.source_spans),
+        normalized=replace(shown, starts=[first for first, _ in chars], ends=[last for _, last in chars]),
+    )
+    return replace(part, start=start, end=end, encoding=encoding, pieces=pieces)
+
+
+def _before_terms(part: Part, replaced: Replaced) -> Part:
+    """A part with the places it has in the segment as it was before its terms were exchanged."""
     if part.encoding is None:  # it is its source, but for the terms in it
         pieces = []
         cuts = {0, len(part.text), *(place - part.start for span in replaced.kept for place in span)}
         places = sorted(place for place in cuts if 0 <= place <= len(part.text))
         for left, right in itertools.pairwise(places):
             text = part.text[left:right]
-            pieces.append(Piece(text, left, right, moved(KeptSpan(left, right, text, "term"))))
-        return replace(part, start=start, end=end, pieces=tuple(pieces))
-    shown = part.encoding.normalized
-    chars = [replaced.source_span(*span) for span in zip(shown.starts, shown.ends, strict=True)]
-    encoding = replace(
-        part.encoding,
-        source_spans=tuple(replaced.source_span(*span) for span in part.encoding.source_spans),
-        normalized=replace(shown, starts=[first for first, _ in chars], ends=[last for _, last in chars]),
-    )
-    return replace(part, start=start, end=end, encoding=encoding, pieces=tuple(pieces))
+            pieces.append(Piece(text, left, right, KeptSpan(left, right, text, "term")))
+        part = replace(part, pieces=tuple(pieces))
+    return in_source(part, replaced.source_span, *replaced.source_span(part.start, part.end))
 
 
 def _joined(

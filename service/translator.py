@@ -29,8 +29,10 @@ from model.lexicon import Lexicon
 from model.marian_tokenizer import MarianTokenizer
 from model.normalizer import NormalizedText
 from model.tokenizer import DecodeStream, Encoding, TextTokenizer
+from service.alignment import align, lost_elements, votes, with_emphasis
 from service.aside import aside, breathe
 from service.engine.errors import DeadlineExceeded, EngineError, EngineStopping, UnknownModel, WaitTooLong
+from service.engine.inspection import Aligner
 from service.engine.interface import SHARE_TOKENS, Engine, ModelInfo
 from service.engine.request import (
     EngineEvent,
@@ -50,6 +52,7 @@ from service.routing import Route, UnknownLanguagePair, by_target, find_model, r
 from service.spans import span
 from service.text import detection
 from service.text.detection import Detection
+from service.text.emphasis import Emphasis, find_emphasis
 from service.text.forms import NEVER_WRITTEN
 from service.text.segmenter import Document, Segment, segment_text
 from service.text.terms import Terms
@@ -379,11 +382,18 @@ class _Plan:
         documents: One for each text.
         work: What is to be translated.
         places: For each segment of `work` its text's and its own index.
+        emphases: By segment of `work`, those that were given to it without their marks of emphasis.
     """
 
     work: SegmentWork
     documents: list[Document] = field(default_factory=list)
     places: list[tuple[int, int]] = field(default_factory=list)
+    emphases: dict[int, Emphasis] = field(default_factory=dict)
+
+    def segment(self, index: int) -> Segment:
+        """A segment of `work`, as it stands in its text."""
+        text_index, segment_index = self.places[index]
+        return self.documents[text_index].segments[segment_index]
 
 
 @dataclass(slots=True)
@@ -419,6 +429,7 @@ class Translator:
         max_wait_seconds: float = math.inf,
         on_outcomes: Callable[[str, Sequence[Outcome]], None] | None = None,
         lexicons: Mapping[str, Lexicon] | None = None,
+        aligner: Aligner | None = None,
     ) -> None:
         """Joins an engine with the tokenizers of its models.
 
@@ -429,8 +440,10 @@ class Translator:
             max_wait_seconds: What would wait longer for the engine is refused, before anything is done for it.
             on_outcomes: Told of the segments of a translation, with the model's name.
             lexicons: By the name of the model, of those that have one.
+            aligner: Says where marks of emphasis belong; without it they are signs that a model is shown.
         """
         self._engine = engine
+        self._aligner = aligner
         self._tokenizers = dict(tokenizers)
         self._lexicons = dict(lexicons or {})
         self._max_segment_tokens = max_segment_tokens
@@ -605,7 +618,8 @@ class Translator:
             return _chained_translation(first, await self._translate_part(_last_step(job, job.model, first)))
         plan = _Plan(self._work(job))
         timings = await self._run(plan.work, job, job.texts, functools.partial(self._plan_now, plan, job))
-        return await self._conclude(plan, {}, timings, job)
+        done, more = await self._emphasised(plan, range(len(plan.places)), job)
+        return await self._conclude(plan, done, timings.before(more), job)
 
     def segment(self, text: str, model: ModelInfo, deadline: float | None = None) -> Document:
         """The segments of a text, as `translate` finds them; takes time linear in its length.
@@ -689,7 +703,7 @@ class Translator:
         num_events = 0
         while sequences := work.sequences():
             owners = work.owners()
-            plain = [work.shows_plainly(place) for place in range(len(sequences))]
+            plain = [owner not in plan.emphases and work.shows_plainly(place) for place, owner in enumerate(owners)]
             streams: dict[int, DecodeStream] = {}
             request = self._request(sequences, job)
             events = self._engine.stream(request)
@@ -716,19 +730,21 @@ class Translator:
                         delta = here.go_on(work.preview(event.sequence_index, here.written))
                         if delta:
                             yield TextDelta(*plan.places[owner], delta, here.text)
-            for index in itertools.chain.from_iterable(work.sharing(owner) for owner in dict.fromkeys(owners)):
-                if work.is_done(index):
-                    text_index, segment_index = plan.places[index]
-                    segment = plan.documents[text_index].segments[segment_index]
-                    done[index] = _segment_done(segment, work.outcome(index))
-                    text = done[index].text
-                    rest = text.removeprefix(told_of[index].text)
-                    if rest and job.options.beam_size == 1:
-                        yield TextDelta(text_index, segment_index, rest, text)
-                    yield SegmentDone(text_index, segment_index, done[index])
-                    num_events += 1
-                    if num_events % _EVENTS_AT_ONCE == 0:
-                        await asyncio.sleep(0)
+            shared = itertools.chain.from_iterable(work.sharing(owner) for owner in dict.fromkeys(owners))
+            finished = [index for index in shared if work.is_done(index)]
+            emphasised, more = await self._emphasised(plan, finished, job)
+            timings = timings.before(more)
+            for index in finished:
+                text_index, segment_index = plan.places[index]
+                done[index] = emphasised.get(index) or _segment_done(plan.segment(index), work.outcome(index))
+                text = done[index].text
+                rest = text.removeprefix(told_of[index].text)
+                if rest and job.options.beam_size == 1:
+                    yield TextDelta(text_index, segment_index, rest, text)
+                yield SegmentDone(text_index, segment_index, done[index])
+                num_events += 1
+                if num_events % _EVENTS_AT_ONCE == 0:
+                    await asyncio.sleep(0)
         yield await self._conclude(plan, done, timings, job)
 
     def _models(self) -> tuple[ModelInfo, ...]:
@@ -785,8 +801,11 @@ class Translator:
             document = self._segment(text, job, plan.work)
             for segment_index, segment in enumerate(document.segments):
                 if segment.translatable:
+                    emphasis = None if self._aligner is None else find_emphasis(segment.text)
+                    if emphasis is not None:
+                        plan.emphases[len(plan.places)] = emphasis
                     plan.places.append((len(plan.documents), segment_index))
-                    plan.work.add(segment.text)
+                    plan.work.add(segment.text if emphasis is None else emphasis.text)
                     has_more()
             plan.documents.append(document)
 
@@ -832,6 +851,47 @@ class Translator:
             with_log_probs=job.with_log_probs,
             tells_tokens=tells_tokens,
         )
+
+    async def _emphasised(
+        self, plan: _Plan, indices: Iterable[int], job: Job
+    ) -> tuple[dict[int, SegmentTranslation], Timings]:
+        """Of segments that are done, those that have marks of emphasis, with them; and where the time went."""
+        aligner, wanted = self._aligner, [index for index in indices if index in plan.emphases]
+        if aligner is None or not wanted:
+            return {}, Timings()
+        timings, size = Timings(), len(wanted) / MANY_SEGMENTS
+        done = {index: plan.work.outcome(index) for index in wanted}
+        parts = {index: outcome.parts for index, outcome in done.items()}
+        aligned = await align(aligner, job.model.name, parts, job.deadline)
+
+        def find_lost() -> dict[int, tuple[tuple[int, int], ...]]:
+            lost: dict[int, tuple[tuple[int, int], ...]] = {}
+            for index, alignments in aligned.items():
+                breathe()
+                emphasis, source = plan.emphases[index], plan.emphases[index].text
+                text = "".join(part.text for part in parts[index])
+                found = lost_elements(emphasis.items, source, text, votes(parts[index], source, alignments))
+                lost |= {index: found} if found else {}
+            return lost
+
+        # A word that nothing of the translation comes from would leave its marks to another word.
+        if lost := await aside(find_lost, size):
+            sources = [SegmentSource(plan.emphases[index].text, apart=spans) for index, spans in lost.items()]
+            again, timings = await self.translate_segments(sources, job)
+            done |= {index: Outcome(each.parts, each.warnings) for index, each in zip(lost, again, strict=True)}
+            parts |= {index: done[index].parts for index in lost}
+            again_parts = {index: parts[index] for index in lost}
+            aligned |= await align(aligner, job.model.name, again_parts, job.deadline)
+
+        def place() -> dict[int, SegmentTranslation]:
+            result = {}
+            for index, outcome in done.items():
+                breathe()
+                marked = with_emphasis(outcome.parts, plan.emphases[index], aligned.get(index, {}))
+                result[index] = _segment_done(plan.segment(index), Outcome(marked, outcome.warnings))
+            return result
+
+        return await aside(place, size), timings
 
     async def _conclude(
         self, plan: _Plan, done: Mapping[int, SegmentTranslation], timings: Timings, job: Job
@@ -1061,10 +1121,9 @@ def _joined_hypothesis(parts: Sequence[Part], rank: int) -> Hypothesis:
 
 def _finish(plan: _Plan, done: Mapping[int, SegmentTranslation], timings: Timings) -> Translation:
     translated: dict[tuple[int, int], SegmentTranslation] = {}
-    for index, (text_index, segment_index) in enumerate(plan.places):
+    for index, place in enumerate(plan.places):
         breathe()
-        segment = plan.documents[text_index].segments[segment_index]
-        translated[text_index, segment_index] = done.get(index) or _segment_done(segment, plan.work.outcome(index))
+        translated[place] = done.get(index) or _segment_done(plan.segment(index), plan.work.outcome(index))
     texts = tuple(
         TextTranslation(
             document,

@@ -470,6 +470,12 @@ def structured_spans(text: str) -> list[tuple[int, int]]:
     return [(start, end) for start, end, _ in _structured(text)]
 
 
+def mark_places(text: str) -> set[int]:
+    """Places of the signs that are no part of an address, a name, a number or code: they may be marks of emphasis."""
+    signs = (span for *span, kind in _structured(text) if kind == "symbol")
+    return {place for start, end in signs if not any(map(str.isalnum, text[start:end])) for place in range(start, end)}
+
+
 def number_runs(text: str) -> list[str]:
     r"""Every run of digits: `10:30` has two; `\u00e9` has none, it is a letter."""
     found: list[str] = _DIGITS.findall(_LETTER_ESCAPES.sub(" ", text) if "\\" in text else text)

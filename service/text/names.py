@@ -47,6 +47,7 @@ _TITLES = {
 }
 _INITIALS = {"en": ("M", "D", "P"), "fr": ("M", "m", "D", "d", "P", "p")}
 """Of the titles of each language."""
+_ENGLISH_TITLE = regex.compile(r"(?<![\w'’-])(?:(Mr\.?|Mister)|(?:Mrs|Ms)\.?)(?=[ ](?:\p{Lu}|et\b|ou\b))")
 _MIN_TITLES = 2
 _MIN_COMMON = 3
 """Letters that a word and its translation begin with, if they are akin."""
@@ -128,6 +129,30 @@ def loses_title(source: str, target: str, source_language: str, target_language:
     may_be_one = any(match[0] in ("MM", "Mmes", "Mlles", "Drs") or match[0][0].islower() for match in found)
     hers, hers_wanted = (sum(match["her"] is not None for match in each) for each in (found, wanted))
     return not may_be_one and (len(found) < len(wanted) or hers < hers_wanted)
+
+
+def has_titles(source: str, source_language: str, target_language: str) -> bool:
+    """Whether there are English titles of people in a segment that becomes French."""
+    languages = source_language.partition("-")[0].lower(), target_language.partition("-")[0].lower()
+    return "M" in source and languages == ("en", "fr") and _TITLES["en"].search(source) is not None
+
+
+def translated_titles(
+    source: str, target: str, source_language: str, target_language: str
+) -> dict[int, tuple[int, str]]:
+    """English titles of people that a French translation still has, as changes of it (`service.text.forms.exchanged`).
+
+    None where the source has no English title: *Mrs. Dalloway* is a book then.
+
+    Args:
+        source: A segment.
+        target: Its translation.
+        source_language: Code of its language.
+        target_language: Code of the translation's.
+    """
+    if "M" not in target or not has_titles(source, source_language, target_language):
+        return {}
+    return {match.start(): (match.end(), "M." if match[1] else "Mme") for match in _ENGLISH_TITLE.finditer(target)}
 
 
 def names(text: str, spans: Sequence[KeptSpan], lexicon: Lexicon) -> Iterator[KeptSpan]:

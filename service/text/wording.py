@@ -51,6 +51,9 @@ _ASCII_WORD = re.compile(r"[a-z]+")
 WITHOUT = regex.compile(r"(?<!\S)w/o(?=\s)")
 _POSSESSIVE = regex.compile(r"(?<=\p{L}[sS])['’](?=\s\p{L})")
 """Behind a plural: *the students' books*."""
+_GLUED_PAUSE = regex.compile(r"(?<=(?<![^\s(\"'“‘,;])\p{L}[\p{L}\p{M}'’-]+[,;])(?=\p{L}{2})")
+"""A comma that somebody forgot the space behind: *Hello,how are you?*"""
+_TWO_TITLES = regex.compile(r"(?<!\w)Mr\.?+(?= (?:and|&) (?:Mrs|Ms|Miss)\b)")
 _DIGIT = re.compile(r"\d")
 _IN_BRACKETS = regex.compile(r"(?<![\w)\]])([(\[])(?=\p{L}\p{L}|[aAI]\s)[^()\[\]\n]*?(?<!\s)([)\]])(?![\w(\[])")
 _WITHIN = regex.compile(r"(?<=[(\[])\s+|\s+(?=[)\]])")
@@ -86,7 +89,11 @@ def changes(text: str, spans: Sequence[KeptSpan], language: str) -> tuple[Change
     found = [
         change
         for change in itertools.chain(
-            _brackets(text), _quotes(text), shown_escapes(text), _english(text) if is_english else ()
+            _brackets(text),
+            _quotes(text),
+            _pauses(text),
+            shown_escapes(text),
+            _english(text) if is_english else (),
         )
         if not any(span.start < change[1] and change[0] < span.end for span in spans)
     ]
@@ -160,6 +167,12 @@ def _quotes(text: str) -> Iterator[Change]:
             yield place, place + 1, shown[place]
 
 
+def _pauses(text: str) -> Iterator[Change]:
+    """A comma glued to the next word is another piece than one behind a space, and one that is seldom seen."""
+    for match in _GLUED_PAUSE.finditer(text) if "," in text or ";" in text else ():
+        yield match.start(), match.start(), " "
+
+
 def _may_contract(text: str) -> bool:
     """Whether one of the contractions may be in a text: of ASCII it is soon said."""
     return not text.isascii() or not _CONTRACTIONS.keys().isdisjoint(_ASCII_WORD.findall(text.lower()))
@@ -178,6 +191,10 @@ def _english(text: str) -> Iterator[Change]:
             continue  # a message
         place = match.end() - _CONTRACTIONS[word]
         yield place, place, "'"
+    if "Mr" in text:
+        # A title without its name is lost; written out it is a word.
+        for match in _TWO_TITLES.finditer(text):
+            yield *match.span(), "Mister"
     if "w/o" in text:
         for match in WITHOUT.finditer(text):
             yield *match.span(), "without"

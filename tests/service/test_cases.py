@@ -112,6 +112,24 @@ def test_a_tag_does_not_go_to_another_word_if_its_own_is_lost(server):
     assert "parted" in [warning["code"] for warning in item["warnings"]]
 
 
+def test_marks_of_emphasis_go_where_their_words_go_as_tags_do(server):
+    texts = {
+        "The **big** dog barks at the cat.": "<p>The <b>big</b> dog barks at the cat.</p>",
+        "The _old_ man drinks **cold water**.": "<p>The <i>old</i> man drinks <b>cold water</b>.</p>",
+        "I have a *white* house.": "<p>I have a <em>white</em> house.</p>",
+        "*not*": "<p><em>not</em></p>",
+    }
+    signs = {"<b>": "**", "</b>": "**", "<i>": "_", "</i>": "_", "<em>": "*", "</em>": "*", "<p>": "", "</p>": ""}
+    _, plain = translate(server, list(texts))
+    _, marked = translate(server, list(texts.values()), "html")
+    for ours, theirs in zip(plain["translations"], marked["translations"], strict=True):
+        expected = re.sub(r"</?\w+>", lambda match: signs[match[0]], theirs["text"])
+        assert ours["text"] == expected
+    _, answer = translate(server, "Do _not_ open the ***old* door**!", decoding={"beam_size": 4, "num_hypotheses": 4})
+    for text in [answer["translations"][0]["text"], *answer["translations"][0].get("alternatives", [])]:
+        assert (text.count("_"), text.count("*")) == (2, 6), text
+
+
 def test_documents_made_by_chance_keep_their_tags(server):
     documents = [Maker(seed).document() for seed in range(1000, 1012)]
     status, answer = translate(server, documents, "html", decoding={"beam_size": 1})

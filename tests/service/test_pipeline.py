@@ -282,6 +282,32 @@ def test_a_name_that_cannot_be_had_without_harm_is_told(bad):
     assert len(shown) == 2
 
 
+def test_titles_are_shown_as_words_and_written_as_the_target_has_them():
+    outcome, shown = run("Mr. and Mrs. Brown met.", lambda _: "Mister et Mrs. Brown se sont vus.", target="fr")
+    assert outcome.nth_text(0) == "M. et Mme Brown se sont vus."
+    assert shown == ["Mister and Mrs. Brown met."]
+
+
+def test_one_thing_twice_instead_of_two_is_told_of_and_the_next_hypothesis_is_better():
+    twice, right = "Premier, troisième et troisième.", "Premier, second et troisième."
+    outcome, shown = run("First, second and third.", lambda _: [twice, right], target="fr")
+    assert (outcome.nth_text(0), outcome.warnings, len(shown)) == (right, (), 1)
+
+    def says_twice(text):
+        return "premier" if text == "First" else "troisième et troisième." if text.startswith("s") else twice
+
+    outcome, _ = run("First, second and third.", says_twice, target="fr")
+    assert (outcome.nth_text(0), outcome.warnings) == (twice, ("parted", "items"))
+
+
+def test_a_long_sentence_that_lost_a_clause_is_translated_in_halves():
+    sentence = ", and ".join(["the old man went out of his house to see the river"] * 3)
+    outcome, shown = run(sentence, lambda text: text.upper()[: 115 if len(text) > 150 else None], target="fr")
+    assert outcome.nth_text(0) == sentence.upper()
+    assert shown[:2] == [sentence, sentence]
+    assert max(map(len, shown[2:])) < 150
+
+
 def test_a_name_is_not_bought_with_a_negation():
     def model(text):
         return "On voit \ue000." if "\ue000" in text else "On ne voit pas David."
@@ -464,6 +490,20 @@ def test_a_loop_that_stays_gives_the_source_with_a_warning():
     assert outcome.nth_text(0) == "the salad"
     assert outcome.warnings == ("repetition", "not_translated")
     assert len(shown) == 2
+
+
+@pytest.mark.parametrize("sign", [",", ";", "/", "-", ", ", "; ", " "])
+def test_the_same_words_many_times_are_shown_once(sign):
+    outcome, shown = run(sign.join(["cat"] * 30) + ".", lambda text: text.replace("cat", "chat"))
+    assert outcome.nth_text(0) == sign.join(["chat"] * 30) + "."
+    assert shown == ["cat."]
+
+
+@pytest.mark.parametrize("sign", [",", ";", "/"])
+def test_a_list_without_spaces_is_translated_item_by_item(sign):
+    outcome, shown = run(sign.join(["Save", "Go home", "Help"]), lambda text: text.upper())
+    assert outcome.nth_text(0) == sign.join(["SAVE", "GO HOME", "HELP"])
+    assert shown == ["Save", "Go home", "Help"]
 
 
 def test_what_is_too_short_is_translated_in_halves():

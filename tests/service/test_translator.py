@@ -5,7 +5,9 @@ from dataclasses import replace
 import pytest
 
 from model.decoding import DecodingOptions, Hypothesis
+from model.words import TokenText
 from service.engine.errors import DeadlineExceeded, EngineStopping, QueueFull, SequenceFailed, UnknownModel
+from service.engine.inspection import SegmentAlignment, WordLink
 from service.engine.request import SequenceResult
 from service.routing import UnknownLanguagePair
 from service.translator import (
@@ -23,22 +25,37 @@ class CapitalEngine(FakeEngine):
     translate = staticmethod(upper)
 
 
-def run(scenario, engine=None, max_segment_tokens=128):
+class InOrder:
+    """An aligner for `CapitalEngine`: character for character."""
+
+    async def align(self, model, pairs, deadline=None):
+        return [self._align(pair) for pair in pairs]
+
+    def _align(self, pair):
+        text = FakeTokenizer().decode(pair.target_ids)
+        size = len(text)
+        spans = (*((place, place + 1) for place in range(size)), (size, size))
+        target = TokenText(text, (*text, "</s>"), spans, (*(False for _ in text), True))
+        links = tuple(WordLink(place, place, 1.0) for place in range(size))
+        return SegmentAlignment(pair.source, target, (), (), (), (), (), links, {})
+
+
+def run(scenario, engine=None, max_segment_tokens=128, aligner=None):
     async def main():
         used = engine or CapitalEngine()
         await used.start()
-        names = [info.name for info in used.model_infos]
-        translator = Translator(used, {name: FakeTokenizer() for name in names}, max_segment_tokens=max_segment_tokens)
+        tokenizers = {info.name: FakeTokenizer() for info in used.model_infos}
+        translator = Translator(used, tokenizers, max_segment_tokens=max_segment_tokens, aligner=aligner)
         return await scenario(translator)
 
     return asyncio.run(main())
 
 
-def translate(*texts, engine=None, max_segment_tokens=128, **job):
+def translate(*texts, engine=None, max_segment_tokens=128, aligner=None, **job):
     async def scenario(translator):
         return await translator.translate(Job(texts, FAKE_MODEL, **job))
 
-    return run(scenario, engine, max_segment_tokens)
+    return run(scenario, engine, max_segment_tokens, aligner)
 
 
 def test_texts_come_back_in_order_with_their_gaps():
@@ -250,6 +267,41 @@ def test_a_stream_that_is_left_frees_the_engine():
 
     run(scenario, engine)
     assert engine.aborted == [engine.requests[0].request_id]
+
+
+EMPHASISED = "* The **big** dog, _not_ a ***cat*** at 5.\n**Do it. Now.** See `a*b*` and a_b_c."
+EMPHASISED_CAPITALS = "* THE **BIG** DOG, _NOT_ A ***CAT*** AT 5.\n**DO IT. NOW.** SEE `a*b*` AND a_b_c."
+
+
+def test_marks_of_emphasis_are_shown_to_no_model_and_stand_around_their_words():
+    engine = CapitalEngine()
+    translation = translate(EMPHASISED, "The big dog, not a cat at 5.", engine=engine, aligner=InOrder())
+    assert translation.texts[0].text == EMPHASISED_CAPITALS
+    shown = [FakeTokenizer().decode(sequence.source_ids) for sequence in engine.requests[0].sequences]
+    assert shown[:2] == ["The big dog, not a cat at 5.", "Do it."]
+    assert translation.texts[1].text == "THE BIG DOG, NOT A CAT AT 5."  # what it shares has none
+    for done in translation.texts[0].segments[:2]:
+        assert "".join(part.text for part in done.parts) == done.text
+        assert [(part.start, part.end) for part in done.parts] == [(0, len(done.segment.text))]
+        for part in done.parts:
+            assert "".join(piece.text for piece in part.pieces) == part.text
+            places = zip(part.encoding.pieces, part.encoding.source_spans, strict=True)
+            assert all(done.segment.text[slice(*span)] == char for char, span in places if char != "</s>")
+
+
+def test_a_stream_tells_of_marks_of_emphasis_when_they_have_their_places():
+    async def scenario(translator):
+        return [event async for event in translator.stream(Job(("The big dog. " + EMPHASISED,), FAKE_MODEL))]
+
+    events = run(scenario, aligner=InOrder())
+    done = {event.segment_index: event.translation.text for event in events if isinstance(event, SegmentDone)}
+    told = dict.fromkeys(done, "")
+    for event in events:
+        if isinstance(event, TextDelta):
+            told[event.segment_index] += event.text
+            assert told[event.segment_index] == event.text_so_far
+    assert told == done
+    assert events[-1].texts[0].text == "THE BIG DOG. " + EMPHASISED_CAPITALS
 
 
 MODELS = (

@@ -2,7 +2,7 @@ import time
 
 import pytest
 
-from service.text.guards import faults
+from service.text.guards import faults, loses_much
 
 
 @pytest.mark.parametrize(
@@ -71,3 +71,13 @@ def test_long_texts_take_bounded_time(part):
     started = time.process_time()
     faults(text, text)
     assert time.process_time() - started < 2
+
+
+def test_a_long_translation_that_has_lost_a_clause_is_noticed_where_the_languages_are_known():
+    source = "He said that he would come, and she said so, too. " * 4
+    assert loses_much(source, source[: int(len(source) * 0.7)], "en-GB", "fr")
+    assert not loses_much(source, source[: int(len(source) * 0.8)], "en", "fr")
+    assert not loses_much(source, source[: int(len(source) * 0.7)], "fr", "en")  # English is shorter
+    assert loses_much(source, source[: int(len(source) * 0.5)], "fr", "en")
+    assert not loses_much(source, source[: int(len(source) * 0.1)], "en", "zh")
+    assert not loses_much("He came, she came.", "Ils", "en", "fr")

@@ -2,7 +2,7 @@ import time
 
 import pytest
 
-from service.text.lists import items, lacks_counted, lacks_items, middle
+from service.text.lists import glue, items, lacks_counted, lacks_items, middle, says_twice
 
 
 @pytest.mark.parametrize(
@@ -71,3 +71,40 @@ def test_takes_linear_time(text):
     begin = time.process_time()
     lacks_items(text, text, "en", "fr")
     assert time.process_time() - begin < 3
+
+
+@pytest.mark.parametrize(
+    ("text", "signs"),
+    [
+        ("red,green,blue", ",,"),
+        ("red;dark green;blue!", ";;"),
+        ("Save/Home/Help", "//"),
+        ("Save / Home / Go back", "//"),
+        ("Save / Home/Help", ""),
+        ("apples,pears,plums and figs", ",,"),
+        ("and/or", ""),
+        ("red, green, blue", ""),
+        ("red,green;blue", ""),
+        ("1,2,3", ""),
+        ("We came,saw and won all there was", ""),
+        ("state-of-the-art", ""),
+    ],
+)
+def test_lists_without_spaces(text, signs):
+    assert "".join(text[place] for place in glue(text)) == signs
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "twice"),
+    [
+        ("First, second and third.", "Tout d'abord, troisième et troisième.", True),
+        ("First, second and third.", "Tout d'abord, deuxième et troisième.", False),
+        ("Bread, milk, or tea?", "Du pain, du lait, lait ou thé ?", True),
+        ("Again and again, and again.", "Encore et encore, et encore.", False),
+        ("It gets better all the time.", "C'est de mieux en mieux et encore et encore.", False),  # nothing is joined
+        ("Ben and Anna", "Anna et Annabelle", False),
+    ],
+)
+def test_what_is_said_twice_instead_of_two_things(source, target, twice):
+    assert says_twice(source, target, "en", "fr") is twice
+    assert not says_twice(source, target, "en", "de")

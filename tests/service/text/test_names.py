@@ -2,7 +2,7 @@ import pytest
 
 from model.lexicon import Lexicon
 from service.text.kept import KeptSpan
-from service.text.names import copied_words, is_copied_word, loses_title, missing_names, names
+from service.text.names import copied_words, is_copied_word, loses_title, missing_names, names, translated_titles
 
 LEXICON = Lexicon(
     frozenset({"chicago", "tom", "saint", "cloud"}),
@@ -114,3 +114,19 @@ def test_titles_that_are_lost(target, loses):
     assert loses_title("Mr. and Mrs. Brown are here.", target, "en", "fr") is loses
     assert not loses_title("Mr. Brown and his wife are here.", target, "en", "fr")
     assert not loses_title("Mr. and Mrs. Brown are here.", target, "en", "de")
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "expected"),
+    [
+        ("Mr. and Mrs. Brown", "Mister et Mrs. Brown", ["M.", "Mme"]),
+        ("Ms. Brown is here.", "Ms Brown est ici.", ["Mme"]),
+        ("Mrs. Brown is here.", "Mme Brown est ici.", []),
+        ("Read it, Mr Brown.", "Lisez Mrs. Dalloway, Mr. Brown.", ["Mme", "M."]),
+        ("I have read Mrs Dalloway's book.", "J'ai lu le livre de Mrs.", []),
+        ("The book is good.", "Mrs. Dalloway est bon.", []),
+    ],
+)
+def test_titles_of_people_that_were_left_in_english(source, target, expected):
+    assert [instead for _, instead in translated_titles(source, target, "en", "fr").values()] == expected
+    assert translated_titles(source, target, "en", "de") == {}
