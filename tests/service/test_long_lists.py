@@ -266,7 +266,7 @@ def begun_early(engine, *, is_early, stops_at=20, size=60, **work_facts):
 
 def test_the_first_are_translated_while_others_are_taken_apart():
     engine = ListEngine()
-    assert begun_early(engine, is_early=True) == 16
+    assert 16 <= begun_early(engine, is_early=True) <= 20  # as soon as the event loop, which works beside, has a look
     assert len(engine.requests) <= 3
 
 

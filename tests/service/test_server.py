@@ -29,6 +29,8 @@ TINY = ROOT / "tests/data/tiny_checkpoint"
 
 # Nothing here takes more than seconds, unless others have the machine's processors.
 _PATIENCE_SECONDS = 240
+STOPPED = {"the engine is stopping", "the engine has stopped"}
+"""What a request is told of which some was still to be submitted: that depends on how far the engine was."""
 
 
 class Server:
@@ -413,7 +415,7 @@ def test_sigterm_finishes_what_runs_and_exits_with_0():
     if status == 200:
         assert len(answer["translations"]) == len(texts)
     else:
-        assert answer["detail"] == "the engine is stopping"
+        assert answer["detail"] in STOPPED
     lines = [json.loads(line) for line in server.errors]
     assert any(line["message"].startswith("POST /v1/translate") and line["request_id"] != "-" for line in lines)
     assert "bus" not in "".join(server.errors)
@@ -455,7 +457,7 @@ def test_sigterm_with_200_requests_in_flight_gives_each_its_answer_or_a_refusal(
     done = [answer for status, answer in answers if status == 200]
     assert all(len(answer["translations"]) == num_texts for answer in done)
     refused = {(status, answer["detail"]) for status, answer in answers if status != 200}
-    assert refused <= {(503, "the engine is stopping")}
+    assert refused <= {(503, detail) for detail in STOPPED}
     assert len(done) >= min(num_begun, 200)  # two looks, between which a waiting one may have begun to run
 
 
@@ -524,7 +526,7 @@ def test_a_second_signal_ends_at_once_what_the_grace_would_have_finished():
     assert server.wait() == 0
     asking.join()
     ((status, answer),) = results
-    assert (status, answer["detail"]) == (503, "the engine is stopping")
+    assert status == 503 and answer["detail"] in STOPPED
     assert any("told a second time" in line for line in server.errors)
     assert not any('"level": "error"' in line.lower() or "Traceback" in line for line in server.errors)
 
