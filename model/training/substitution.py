@@ -51,6 +51,7 @@ _FRENCH_PLACES = (
 _ENGLISH_PLACES = (
     _words("article", "the a an this that these those my your his her our their its some any no two three four several")
     | _words("to", "to")
+    | _words("subject", "i you he she it we they tom mary")
     | _words("have", "have has had 've")
     | _words("be", "is are was were am be been very too so more")
 )
@@ -58,7 +59,6 @@ _PLACES = {
     ("masculine", "article"), ("feminine", "article"), ("elided", "article"), ("plural", "article"), ("have", "have"),
     ("have", "subject"), ("be", "be"), ("infinitive", "to"),
 }  # fmt: skip
-_SUBJECTS = frozenset("i you he she it we they tom mary".split())
 _BEFORE_NOUNS = re.compile(
     r"(?:petit|grand|gros|bon|beau|bel|joli|mauvais|jeune|vieux|vieil|nouveau|nouvel|nouveaux|beaux|autre|même|premier|"
     r"dernier|seul|meilleur|pire|propre|long|haut|second|deuxième|troisième|pauvre|cher|vrai|grosse|bonne|belle|"
@@ -110,8 +110,7 @@ def find_slots(pair: SentencePair, links: Pairs) -> Iterator[Slot]:
         if times[0][first] != 1 or times[1][second] != 1 or not first or not second:
             continue
         slot = Slot(pair, spans[0][first], spans[1][second], _place(english, french, first, second))
-        is_noun = slot.place[1] == "article"
-        if is_noun and _BEFORE_NOUNS.fullmatch(french[second]):
+        if slot.place[1] == "article" and _BEFORE_NOUNS.fullmatch(french[second]):
             continue
         if all(_WORD.fullmatch(word) and word.islower() for word in slot.words) and slot.place[:2] in _PLACES:
             yield slot
@@ -119,7 +118,7 @@ def find_slots(pair: SentencePair, links: Pairs) -> Iterator[Slot]:
 
 def _place(english: Sequence[str], french: Sequence[str], first: int, second: int) -> Place:
     before, before_english = french[second - 1].replace("’", "'"), english[first - 1]
-    place_english = _ENGLISH_PLACES.get(before_english, "subject" if before_english in _SUBJECTS else "")
+    place_english = _ENGLISH_PLACES.get(before_english, "")
     place = _FRENCH_PLACES.get(before, "")
     if place_english == "to" and _INFINITIVE.search(french[second]):
         place = "infinitive"
