@@ -40,6 +40,7 @@ from service.text.escapes import read_escapes, shown_escapes, with_escapes
 from service.text.forms import DIGITS, MASKS, NEVER_WRITTEN, Form, Piece, exchanged, make_form
 from service.text.guards import MINOR_FAULTS, Fault, faults, is_too_long, loses_much
 from service.text.kept import KeptSpan, kept_spans, number_runs
+from service.text.languages import base_language
 from service.text.lists import glue, has_item, lacks_counted, lacks_items, middle, says_twice
 from service.text.names import (
     copied_words,
@@ -983,7 +984,7 @@ class SegmentWork:
     def _lost_ordinals(self, node: _Node, pieces: Sequence[Piece]) -> tuple[KeptSpan, ...]:
         """The numbers of a node that English makes ordinals and French did not, each with its ending."""
         languages = self._vocabulary.source_language, self._vocabulary.target_language
-        if [language.partition("-")[0].lower() for language in languages] != ["en", "fr"]:
+        if [base_language(language) for language in languages] != ["en", "fr"]:
             return ()
         following = {id(piece.span): after.text for piece, after in itertools.pairwise(pieces) if piece.span}
         found = []

@@ -16,6 +16,7 @@ import regex
 
 from service.text.forms import Piece
 from service.text.kept import KeptSpan
+from service.text.languages import base_language
 from service.text.quotes import with_quotes
 
 # Dashes and bullets before a space, dots that something was before.
@@ -132,7 +133,7 @@ def finished(text: str, found: Ends, pieces: Sequence[Piece], language: str, *, 
     result = list(pieces)
     if not result or any(_has_other_marks(piece.text) for piece in result):
         return result
-    main = language.partition("-")[0].lower()
+    main = base_language(language)
     result = [*_with_ordinals(result, main)]
     if not is_cut:
         result = with_quotes(text, _with_ending(text, found, result, main), main)

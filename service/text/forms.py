@@ -21,6 +21,7 @@ import regex
 
 from service.text.capitals import in_capitals, visible_text
 from service.text.kept import KeptSpan, number_runs
+from service.text.languages import base_language
 
 MASKS = tuple(chr(0xE000 + index) for index in range(10))
 """Private-use characters that bundled models copy."""
@@ -344,7 +345,7 @@ def _lower(char: str) -> str:
 
 
 def _sentence_case(text: str, language: str) -> str:
-    if language.partition("-")[0].lower() == "en":
+    if base_language(language) == "en":
         text = _PRONOUN.sub("I", text)
     first = _LETTER.search(text)
     if first is None:

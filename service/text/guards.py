@@ -11,6 +11,7 @@ from typing import Literal
 
 import regex
 
+from service.text.languages import base_language
 from service.text.quotes import misplaced
 
 Fault = Literal["repetition", "too_long", "too_short", "untranslated", "signs", "quotes", "marks"]
@@ -101,7 +102,7 @@ def loses_much(source: str, target: str, source_language: str, target_language: 
         source_language: Code of its language.
         target_language: Code of the translation's.
     """
-    languages = source_language.partition("-")[0].lower(), target_language.partition("-")[0].lower()
+    languages = base_language(source_language), base_language(target_language)
     return len(source) >= _LONG and len(target) < _MIN_RATIO_OF_LONG.get(languages, 0.0) * len(source)
 
 

@@ -1,4 +1,4 @@
-"""What documents say about the language that they are in."""
+"""Codes of languages, and what documents say about the language that they are in."""
 
 from __future__ import annotations
 
@@ -22,5 +22,10 @@ class Languages:
         return self.target if _main(code) == _main(self.source) else code
 
 
+def base_language(code: str) -> str:
+    """The part of a code before its variant, in small letters: `en` of `en-GB`."""
+    return code.partition("-")[0].lower()
+
+
 def _main(code: str) -> str:
-    return code.strip().lower().replace("_", "-").partition("-")[0]
+    return base_language(code.strip().replace("_", "-"))

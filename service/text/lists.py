@@ -16,6 +16,8 @@ from dataclasses import dataclass
 
 import regex
 
+from service.text.languages import base_language
+
 _AND: dict[str, str] = {"en": "and|or|nor", "fr": "et|ou|ni"}
 
 _MIN_ITEMS = 3
@@ -61,7 +63,7 @@ class _Language:
 
 
 def _language(code: str) -> _Language | None:
-    words = _AND.get(code.partition("-")[0].lower())
+    words = _AND.get(base_language(code))
     return None if words is None else _LANGUAGES[words]
 
 

@@ -19,6 +19,7 @@ import regex
 
 from model.lexicon import Lexicon
 from service.text.kept import KeptSpan
+from service.text.languages import base_language
 
 _CAPITALISED = regex.compile(
     r"(?<![\p{L}\p{N}\p{M}@#_/.'’-])(?:\p{Lu}['’](?=\p{Lu}))?+\p{Lu}\p{Ll}{2,}+(?:-\p{Lu}\p{Ll}++)*+"
@@ -116,11 +117,11 @@ def copied_words(source: str, target: str, lexicon: Lexicon) -> list[str]:
 
 def loses_title(source: str, target: str, source_language: str, target_language: str) -> bool:
     """Whether a translation has fewer titles of people than its source, as *M. Brown* for *Mr. and Mrs. Brown*."""
-    there = _TITLES.get(source_language.partition("-")[0].lower())
-    here = _TITLES.get(target_language.partition("-")[0].lower())
+    there = _TITLES.get(base_language(source_language))
+    here = _TITLES.get(base_language(target_language))
     if there is None or here is None or there is here:
         return False
-    if not any(initial in source for initial in _INITIALS[source_language.partition("-")[0].lower()]):
+    if not any(initial in source for initial in _INITIALS[base_language(source_language)]):
         return False
     wanted = list(there.finditer(source))
     if len(wanted) < _MIN_TITLES:
@@ -133,7 +134,7 @@ def loses_title(source: str, target: str, source_language: str, target_language:
 
 def has_titles(source: str, source_language: str, target_language: str) -> bool:
     """Whether there are English titles of people in a segment that becomes French."""
-    languages = source_language.partition("-")[0].lower(), target_language.partition("-")[0].lower()
+    languages = base_language(source_language), base_language(target_language)
     return "M" in source and languages == ("en", "fr") and _TITLES["en"].search(source) is not None
 
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import regex
 
+from service.text.languages import base_language
+
 _SAYS: dict[str, regex.Pattern[str]] = {
     "en": regex.compile(
         r"(?i)\b(?:(?<!why )(?<!why on earth )not(?!\W*\?)|nothing|nobody|cannot|never(?! mind)"
@@ -53,10 +55,10 @@ def loses_negation(source: str, target: str, source_language: str, target_langua
         source_language: Code of its language.
         target_language: Code of the translation's.
     """
-    says = _SAYS.get(source_language.partition("-")[0].lower())
-    may_say = _MAY_SAY.get(target_language.partition("-")[0].lower())
+    says = _SAYS.get(base_language(source_language))
+    may_say = _MAY_SAY.get(base_language(target_language))
     if says is None or may_say is None or source_language == target_language:
         return False
     small = source.lower()
-    may_deny = any(part in small for part in _PARTS[source_language.partition("-")[0].lower()])
+    may_deny = any(part in small for part in _PARTS[base_language(source_language)])
     return may_deny and says.search(source) is not None and may_say.search(target) is None

@@ -20,6 +20,8 @@ from dataclasses import dataclass
 import regex
 from text_to_num import alpha2digit, find_numbers
 
+from service.text.languages import base_language
+
 _LANGUAGES = frozenset({"en", "fr"})
 _SMALLEST, _SMALLEST_ORDINAL, _LARGEST = 3, 5, 999_999
 
@@ -134,7 +136,7 @@ def numerals(text: str, language: str) -> tuple[Numeral, ...]:
         text: A segment.
         language: Code of its language.
     """
-    language = _main(language)
+    language = base_language(language)
     if language not in _LANGUAGES:
         return ()
     found: list[Numeral] = []
@@ -154,7 +156,7 @@ def lost_numerals(found: Sequence[Numeral], target: str, language: str) -> tuple
         target: Its translation.
         language: Code of the translation's language.
     """
-    language = _main(language)
+    language = base_language(language)
     if not found or language not in _LANGUAGES:
         return ()
     values = set(_values(target, language))
@@ -163,10 +165,6 @@ def lost_numerals(found: Sequence[Numeral], target: str, language: str) -> tuple
     return tuple(
         each for each in found if each.value not in values and (each.value < 0 or each.text.casefold() not in folded)
     )
-
-
-def _main(language: str) -> str:
-    return language.partition("-")[0].lower()
 
 
 def _all(text: str, language: str) -> Iterator[Numeral]:

@@ -16,6 +16,7 @@ import regex
 
 from service.text.forms import Piece, exchanged
 from service.text.kept import KeptSpan
+from service.text.languages import base_language
 
 Pair = tuple[int, int]
 """The places of an opening and of a closing quotation mark."""
@@ -119,7 +120,7 @@ def with_quotes(source: str, pieces: Sequence[Piece], language: str) -> list[Pie
     ours = pairs(text)
     if len(ours) != len(theirs):
         return list(pieces)
-    is_french = language.partition("-")[0].lower() == "fr"
+    is_french = base_language(language) == "fr"
     changes: dict[int, tuple[int, str]] = {}
     for (their_left, their_right), (left, right) in zip(theirs, ours, strict=True):
         is_straight = text[left] == text[right] == '"' and (is_french or source[their_left] not in "«»")

@@ -19,6 +19,7 @@ from service.text.capitals import visible_text
 from service.text.escapes import shown_escapes
 from service.text.forms import QUOTE, Piece, Spoken
 from service.text.kept import KeptSpan
+from service.text.languages import base_language
 from service.text.quotes import doubled, pairs
 
 Change = tuple[int, int, str]
@@ -85,7 +86,7 @@ def changes(text: str, spans: Sequence[KeptSpan], language: str) -> tuple[Change
         spans: Its kept spans.
         language: Code of its language.
     """
-    is_english = language.partition("-")[0].lower() == "en"
+    is_english = base_language(language) == "en"
     found = [
         change
         for change in itertools.chain(
@@ -111,8 +112,8 @@ def spoken(text: str, spans: Sequence[KeptSpan], source_language: str, target_la
     """
     escaped = [span for span in spans if span.text in _ESCAPED_QUOTES]
     quotes = [Spoken(span, QUOTE, QUOTE) for span in escaped] if escaped and _come_in_pairs(text, escaped) else []
-    shown = _CONJUNCTIONS.get(source_language.partition("-")[0].lower())
-    written = _CONJUNCTIONS.get(target_language.partition("-")[0].lower())
+    shown = _CONJUNCTIONS.get(base_language(source_language))
+    written = _CONJUNCTIONS.get(base_language(target_language))
     if shown is None or written is None:
         return tuple(quotes)
     found = list(quotes)
