@@ -10,6 +10,7 @@ from pydantic_core import PydanticCustomError
 
 from model.decoding import MAX_BEAM_SIZE
 from service.api.inspect_fields import MapFields, Strict
+from service.pipeline import WarningCode
 
 Format = Literal["text", "html", "xml"]
 ReturnPart = Literal["segments", "scores", "tokens", "alignment"]
@@ -226,17 +227,28 @@ class Hypothesis(BaseModel):
     tokens: list[Token] | None = None
 
 
+WARNINGS: dict[WarningCode, str] = {
+    "repetition": "The model repeated itself, whatever was tried.",
+    "length": "The translation is far longer or shorter than its source.",
+    "untranslated": "The translation is the source again, or has words of it that the model could translate.",
+    "not_translated": "A part of it is in the source language, because no good translation was found.",
+    "negation": "The source denies something, and the translation seems not to.",
+    "name": "A name of the source, or a person's title, is not in the translation.",
+    "items": "A list of the source has other items in the translation.",
+    "number": "A number in words, a month or a day of the source is not in the translation.",
+    "parted": "It was translated in pieces, because the model did not keep what stands between them.",
+    "redrawn": "What was drawn at this temperature was no translation; it was drawn at a lower one, or searched.",
+    "unsure": "For words without a sentence around them the model wrote what it hardly believes itself.",
+}
+"""What each code means, for people."""
+
+
 class Warning(BaseModel):
     """Something that is wrong with the translation of a segment."""
 
     segment: int = Field(description="Its index among the text's segments.")
-    code: str = Field(
-        description="`repetition`, `length`, `untranslated`: what the model wrote is suspect; `not_translated`: a part "
-        "of the segment is in the source language; `parted`: the segment was translated in pieces around what is kept; "
-        "`negation`: the source denies something, and the translation seems not to; `name`: a name of it is not there; "
-        "`redrawn`: what was drawn at the temperature asked for was no translation, and it was drawn or searched anew; "
-        "`unsure`: the translation of a word or two is a guess."
-    )
+    # A string and no enumeration: programs that were made of the document go on with codes of a later version.
+    code: str = Field(description=" ".join(f"`{code}`: {message}" for code, message in WARNINGS.items()))
     message: str = Field(description="The same for people.")
 
 

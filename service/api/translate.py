@@ -24,7 +24,6 @@ from service.api.timeouts import timeout_seconds
 from service.aside import aside, breathe
 from service.engine.interface import ModelInfo
 from service.markup import MarkupTranslation, read_markups
-from service.pipeline import WarningCode
 from service.routing import Route
 from service.search_options import search_options
 from service.text.markup import Markup, MarkupError
@@ -104,21 +103,6 @@ _DETECT_EXAMPLE = {
         }
     ],
     "languages": ["en"],
-}
-
-
-_WARNINGS: dict[WarningCode, str] = {
-    "repetition": "The model repeated itself, whatever was tried.",
-    "length": "The translation is far longer or shorter than its source.",
-    "untranslated": "The translation is the source again, or has words of it that the model could translate.",
-    "not_translated": "A part of it is in the source language, because no good translation was found.",
-    "negation": "The source denies something, and the translation seems not to.",
-    "name": "A name of the source, or a person's title, is not in the translation.",
-    "items": "A list of the source has other items in the translation.",
-    "number": "A number in words, a month or a day of the source is not in the translation.",
-    "parted": "It was translated in pieces, because the model did not keep what stands between them.",
-    "redrawn": "What was drawn at this temperature was no translation; it was drawn at a lower one, or searched.",
-    "unsure": "For words without a sentence around them the model wrote what it hardly believes itself.",
 }
 
 
@@ -387,7 +371,8 @@ def _text(
         score=text.score if "scores" in parts else None,
         alternatives=[text.nth_text(rank) for rank in ranks] or None,
         warnings=[
-            schemas.Warning(segment=segment, code=code, message=_WARNINGS[code]) for segment, code in text.warnings
+            schemas.Warning(segment=segment, code=code, message=schemas.WARNINGS[code])
+            for segment, code in text.warnings
         ]
         or None,
         segments=[_segment(segment, parts, tokenizer, is_plain=is_plain) for segment in text.segments]

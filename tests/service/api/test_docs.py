@@ -10,6 +10,7 @@ import pytest
 
 from service.api import schemas
 from service.api.errors import STATUS_TABLE
+from service.pipeline import WARNINGS
 from tests.service.fake_tokenizer import upper
 from tests.service.fakes import FakeEngine
 
@@ -37,6 +38,14 @@ class CapitalEngine(FakeEngine):
 @pytest.fixture
 def engine():
     return CapitalEngine()
+
+
+def test_each_code_of_a_warning_is_explained_in_the_schema_and_the_docs(client):
+    code = client.get("/openapi.json").json()["components"]["schemas"]["Warning"]["properties"]["code"]
+    table = re.search(r"^\| `code` \| Meaning \|\n\|---\|---\|\n((?:\|.*\n)+)", API_DOCS, re.MULTILINE)[1]
+    assert set(WARNINGS) == set(schemas.WARNINGS) == set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE))
+    for name in WARNINGS:
+        assert f"`{name}`: " in code["description"]
 
 
 def send(client, command):
