@@ -1,8 +1,9 @@
 """HTTP/1.1 on one connection: uvicorn's protocol on h11, with what the two leave to the server.
 
 That is how long the headers of a request may be and take, which versions and forms of a target there are (RFC 9112,
-section 3.2), and what a client is told that sends something else: a problem document like all others, with the field,
-what was given and what is allowed.
+section 3.2), what leaves the end of a body unsure (sections 5.2, 6.1 and 6.3), which expectations can be met, and what
+a client is told that sends something else: a problem document like all others, with the field, what was given and what
+is allowed. The connection is closed then.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import logging
 import re
 import secrets
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -26,6 +27,7 @@ from service.api.errors import (
     MalformedRequest,
     UnknownHttpVersion,
     UnknownTransferCoding,
+    UnmetExpectation,
     problem_response,
 )
 from service.observability.logging import request_id
@@ -40,9 +42,15 @@ _LINGER_SECONDS = 2
 
 _HEAD_END = re.compile(rb"\n\r?\n")
 _ADDRESS = re.compile(rb"(?i)https?://([^/?#]*)")
-_HOST = re.compile(rb"(?:\[([0-9A-Fa-f:.]+)\]|[A-Za-z0-9._~!$&'()*+,;=%-]*)(?::[0-9]{0,5})?")
+_HOST = re.compile(rb"(?:\[([0-9A-Fa-f:.]+)\]|[A-Za-z0-9._~!$&'()*+,;=%-]*)(?::([0-9]{0,5}))?")
+_MAX_PORT = 65_535
+_EMPTY_LINES = re.compile(rb"(?:\r?\n)+")
+_FOLDED = re.compile(rb"\n([ \t][^\n]*)")
 _QUOTED = re.compile(r"""b(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")""")
 _TLS_HANDSHAKE = b"\x16\x03"
+_PHRASES = {413: b"Content Too Large", 422: b"Unprocessable Content"}
+"""Of RFC 9110, where `http.HTTPStatus` has those of its forerunners until Python 3.13."""
+
 _TARGET = "a path that begins with /, or an address that begins with http:// or https://"
 
 
@@ -58,7 +66,8 @@ class Connection(h11.Connection):
     """A client's side of a connection, as h11 reads it, in the forms that the server takes.
 
     A target with the server's address (`GET http://host/path`), as proxies send it, becomes the path, and its host the
-    `Host` header. What comes after a request that ends the connection is read by nobody.
+    `Host` header. Empty lines before a request are left out, as some clients end a body with one (RFC 9112, section
+    2.2). What comes after a request that ends the connection is read by nobody.
     """
 
     def __init__(self) -> None:
@@ -79,12 +88,25 @@ class Connection(h11.Connection):
             return h11.NEED_DATA
         head = self.trailing_data[0] if self.their_state is h11.IDLE else None
         if head is not None:
+            if (empty := _EMPTY_LINES.match(head)) is not None:
+                self._receive_buffer.maybe_extract_at_most(empty.end())
+                head = head[empty.end() :]
+            if head == b"\r":
+                return h11.NEED_DATA
             _check_size(head)
         try:
             event = super().next_event()
         except h11.RemoteProtocolError as error:
             raise _Refused(_explained(error, head)) from error
-        return _usual(event) if isinstance(event, h11.Request) else event
+        return _usual(event, head or b"") if isinstance(event, h11.Request) else event
+
+    def send(self, event: Any) -> bytes | None:
+        """As h11's, with the reason phrases of today."""
+        if isinstance(event, h11.Response) and event.status_code in _PHRASES:
+            event = h11.Response(
+                status_code=event.status_code, headers=event.headers, reason=_PHRASES[event.status_code]
+            )
+        return super().send(event)
 
     @property
     def _is_over(self) -> bool:
@@ -121,6 +143,9 @@ def patient_protocol(max_seconds: float) -> type[asyncio.Protocol]:
         def connection_lost(self, exc: Exception | None) -> None:
             super().connection_lost(exc)
             self._unwatch()
+
+        def _should_upgrade(self) -> bool:
+            return False  # and no word in the log: any client may ask, and it need not be done (RFC 9110, section 7.8)
 
         def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - says nothing that the parser's error does not
             if not self._is_between_requests():
@@ -172,46 +197,72 @@ def _check_size(head: bytes) -> None:
         raise _Refused(HeadersTooLarge(None if end is None else end.end(), MAX_HEAD_BYTES))
 
 
-def _usual(request: h11.Request) -> h11.Request:
-    """The request with a path as its target.
+def _usual(request: h11.Request, head: bytes) -> h11.Request:
+    """The request with a path as its target, in a version that there is.
 
     Raises:
-        _Refused: Its version, target or host is none that can be served.
+        _Refused: Its version, target, host or expectation is none that can be served, or its framing none to rely on.
     """
     version, target = request.http_version, request.target
     if not version.startswith(b"1."):
         raise _Refused(UnknownHttpVersion("the version", f"HTTP/{version.decode()}", "HTTP/1.1 or HTTP/1.0"))
+    headers = [(name, value) for name, value in request.headers if name != b"host"]
+    _check_framing(version, headers, head)
+    expected = b", ".join(value for name, value in headers if name == b"expect")
+    if any(each.strip().lower() not in (b"", b"100-continue") for each in expected.split(b",")):
+        raise _Refused(UnmetExpectation("Expect", expected.decode("latin-1"), "only 100-continue"))
     hosts = [value for name, value in request.headers if name == b"host"]
+    if not hosts and version > b"1.1":  # which h11 leaves out
+        raise _Refused(_host("", head))
     address = _ADDRESS.match(target)
     if address is not None:
         hosts = [address[1]]
         if not address[1]:
             raise _Refused(MalformedRequest("the request's target", target.decode(), "an address with a host"))
+        target = target[address.end() :]
+        target = target if target.startswith(b"/") else b"/" + target
     elif not (target.startswith(b"/") or (target == b"*" and request.method == b"OPTIONS")):
         allowed = _TARGET if target == b"*" else f"{_TARGET}; this is no proxy to other servers"
         raise _Refused(MalformedRequest("the request's target", target.decode(), allowed))
     for host in hosts:
         if not _is_host(host):
             where = "Host" if address is None else "the host of the request's target"
-            raise _Refused(MalformedRequest(where, host.decode("latin-1"), "a name or address, perhaps with :PORT"))
-    if address is None:
+            allowed = f"a name or address, perhaps with :PORT, at most {_MAX_PORT}"
+            raise _Refused(MalformedRequest(where, host.decode("latin-1"), allowed))
+    if address is None and version <= b"1.1":
         return request
-    rest = target[address.end() :]
-    others = [(name, value) for name, value in request.headers if name != b"host"]
+    # A later 1.x is to be read as the latest that there is (RFC 9110, section 6.2).
     return h11.Request(
         method=request.method,
-        target=rest if rest.startswith(b"/") else b"/" + rest,
-        headers=[*others, (b"host", hosts[0])],
-        http_version=version,
+        target=target,
+        headers=[*headers, *((b"host", host) for host in hosts)],
+        http_version=min(version, b"1.1"),
     )
+
+
+def _check_framing(version: bytes, headers: Sequence[tuple[bytes, bytes]], head: bytes) -> None:
+    """Refuses what another server on the way may read as a request with another end."""
+    end = _HEAD_END.search(head)
+    if (folded := _FOLDED.search(head, 0, None if end is None else end.start())) is not None:
+        allowed = "NAME: VALUE in one line: none may begin with a space or a tab"
+        raise _Refused(MalformedRequest("a header", folded[1].rstrip(b"\r").decode("latin-1"), allowed))
+    names = {name for name, _ in headers}
+    if b"transfer-encoding" in names and (version < b"1.1" or b"content-length" in names):
+        given = ", ".join(_values(head, b"transfer-encoding"))
+        allowed = (
+            "none beside a Content-Length: the two tell of different bodies"
+            if b"content-length" in names
+            else "none in HTTP/1.0, which has a Content-Length"
+        )
+        raise _Refused(MalformedRequest("Transfer-Encoding", given, allowed))
 
 
 def _is_host(value: bytes) -> bool:
     found = _HOST.fullmatch(value)
-    if found is None or found[1] is None:
-        return found is not None
+    if found is None or int(found[2] or 0) > _MAX_PORT:
+        return False
     try:
-        return ipaddress.ip_address(found[1].decode()).version == 6
+        return found[1] is None or ipaddress.ip_address(found[1].decode()).version == 6
     except ValueError:
         return False
 
@@ -252,7 +303,11 @@ def _length(_text: str, head: bytes) -> MalformedRequest:
 
 
 def _coding(_text: str, head: bytes) -> MalformedRequest:
-    return UnknownTransferCoding("Transfer-Encoding", ", ".join(_values(head, b"transfer-encoding")), "only chunked")
+    """Where `chunked` is not the last coding, or not the only one of that name, nobody knows where the body ends."""
+    given = ", ".join(_values(head, b"transfer-encoding"))
+    codings = [coding.strip().lower() for coding in given.split(",")]
+    has_end = codings[-1] == "chunked" and codings.count("chunked") == 1
+    return (UnknownTransferCoding if has_end else MalformedRequest)("Transfer-Encoding", given, "only chunked")
 
 
 def _host(_text: str, head: bytes) -> MalformedRequest:
@@ -305,6 +360,6 @@ def _refusal(error: MalformedRequest | HeadersTooLarge) -> tuple[list[bytes], by
         logger.info("refused what is no HTTP: %s", error.field)
     finally:
         request_id.reset(told)
-    reason = HTTPStatus(response.status_code).phrase
+    reason = HTTPStatus(response.status_code).phrase  # none of `_PHRASES`
     lines = [f"HTTP/1.1 {response.status_code} {reason}".encode()]
     return [*lines, *(name + b": " + value for name, value in response.raw_headers)], bytes(response.body)

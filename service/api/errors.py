@@ -9,7 +9,8 @@ Errors are problem details (RFC 9457) with the media type `application/problem+j
 ApiError
 ├── MalformedRequest       what came is no HTTP
 │   ├── UnknownHttpVersion
-│   └── UnknownTransferCoding
+│   ├── UnknownTransferCoding
+│   └── UnmetExpectation
 ├── HeadersTooLarge
 ├── InvalidJson            the body is no JSON
 ├── UnsupportedMediaType   the body is not said to be JSON
@@ -86,11 +87,15 @@ class MalformedRequest(ApiError):
 
 
 class UnknownHttpVersion(MalformedRequest):
-    """The request is in another HTTP than 1.0 and 1.1."""
+    """The request is in another HTTP than 1.x."""
 
 
 class UnknownTransferCoding(MalformedRequest):
     """The body is sent in another form than as it is, or in chunks."""
+
+
+class UnmetExpectation(MalformedRequest):
+    """The client expects something that the server does not do (RFC 9110, section 10.1.1)."""
 
 
 class HeadersTooLarge(ApiError):
@@ -105,7 +110,15 @@ class HeadersTooLarge(ApiError):
 
 
 class InvalidJson(ApiError):
-    """The body cannot be read as JSON."""
+    """The body cannot be read as JSON.
+
+    Attributes:
+        reason: What is wrong with it.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the body is not valid JSON: {reason}")
+        self.reason = reason
 
 
 class UnsupportedMediaType(ApiError):
@@ -256,6 +269,7 @@ STATUS_TABLE: Mapping[type[Exception], Kind] = {
     MalformedRequest: Kind(400, "malformed-request", "The request is not valid HTTP"),
     UnknownHttpVersion: Kind(505, "http-version", "The version of HTTP is not supported"),
     UnknownTransferCoding: Kind(501, "transfer-coding", "The transfer coding is not supported"),
+    UnmetExpectation: Kind(417, "expectation-failed", "The expectation cannot be met"),
     HeadersTooLarge: Kind(431, "headers-too-large", "The headers are too large"),
     InvalidJson: Kind(400, "invalid-json", "The body is not valid JSON"),
     UnsupportedMediaType: Kind(415, "unsupported-media-type", "The body must be JSON"),
@@ -315,6 +329,9 @@ current_timeout: ContextVar[tuple[float, float] | None] = ContextVar("current_ti
 _PLAIN_NAME = re.compile(r"[\w-]+")
 _LARGEST_EXACT = 2**53
 """From here on a float is no certain integer any more."""
+
+_MAX_BITS = 63
+"""Of an integer that is written as a number of JSON; a `Content-Length` may have more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -458,6 +475,8 @@ def _given(value: object) -> object:
         return f"a list of {len(value)}"
     if isinstance(value, dict):
         return f"an object with {len(value)} field{'' if len(value) == 1 else 's'}"
+    if isinstance(value, int) and value.bit_length() > _MAX_BITS:
+        return shortened(str(value))
     return value if value is None or isinstance(value, bool | int | float) else type(value).__name__
 
 
@@ -516,7 +535,10 @@ def _limit_of(error: Exception) -> str:
     timeout = current_timeout.get()
     if not isinstance(error, engine_errors.DeadlineExceeded) or timeout is None:
         return ""
-    return f"; it could take {timeout[0]:g} s, and at most {timeout[1]:g} s are allowed: send less text at once"
+    seconds, longest = timeout
+    if seconds < longest:
+        return f"; it was given {seconds:g} s: give it more, up to {longest:g}, or send less text at once"
+    return f"; it was given {seconds:g} s, the most that is allowed: send less text at once"
 
 
 def _fault(field: str, given: object, allowed: object) -> Fault:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.api.errors import BodyTooLarge, BodyTooSlow, MalformedRequest, problem_response
+from service.api.errors import BodyTooLarge, BodyTooSlow, problem_response
 from service.engine.work import piece_of_work
 from service.observability.facts import RequestFacts, request_facts, trace_id_of
 from service.observability.logging import describe_exception, request_id
@@ -188,12 +188,6 @@ class BodyLimits:
             return
         max_bytes = self._longer.get(scope["path"], self._max_bytes)
         headers = Headers(scope=scope)
-        if "transfer-encoding" in headers and "content-length" in headers:
-            # Who else reads it may take another end of the body (RFC 9112, section 6.3).
-            allowed = "none beside a Content-Length: the two tell of different bodies"
-            contradiction = MalformedRequest("Transfer-Encoding", headers["transfer-encoding"], allowed)
-            await problem_response(contradiction)(scope, receive, send)
-            return
         announced = content_length(headers)
         if announced is not None and announced > max_bytes:
             refusal = problem_response(BodyTooLarge(announced, max_bytes))
@@ -288,6 +282,6 @@ def outcome_of(status: int | None) -> Outcome:
 
 def content_length(headers: Headers) -> int | None:
     """What a request says of its body's length, if it does."""
-    # The server has checked the syntax; what is no number is counted as it comes.
+    # The server has checked the syntax, at most 20 digits among it; what is no number is counted as it comes.
     value = headers.get("content-length", "")
-    return int(value) if value.isdecimal() and len(value) < 20 else None
+    return int(value) if value.isdecimal() and len(value) <= 20 else None

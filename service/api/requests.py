@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import codecs
-import contextlib
 import difflib
 import email.message
 import json
@@ -23,6 +22,13 @@ from service.api.schemas import fields_at
 
 T = TypeVar("T")
 
+MAX_JSON_DEPTH = 64
+"""Lists and objects that may stand in each other; no request needs ten. What walks through a body calls itself for each
+level, pydantic and Python's own `repr` among them, and deep in a server's calls few hundred are left."""
+_TOO_DEEP = (
+    f"lists and objects stand in each other in more than {MAX_JSON_DEPTH} levels; at most {MAX_JSON_DEPTH} are allowed"
+)
+
 _MANY_FIELDS = 64
 _ESCAPED_LETTER = re.compile(rb"\\u00[2-7]")
 """Of those that names of fields have; no program escapes them."""
@@ -31,10 +37,7 @@ _NO_NUMBER = re.compile(r"NaN|Infinity")
 
 
 class JsonRequest(Request):
-    """A request whose JSON is read by orjson: no NaN, no lone surrogates, no endless nesting, UTF-8 only.
-
-    A byte-order mark before it is ignored, as RFC 8259 allows: some clients' text files begin with one.
-    """
+    """A request whose JSON is read by `read_json`."""
 
     async def json(self) -> Any:
         """The body.
@@ -43,18 +46,8 @@ class JsonRequest(Request):
             InvalidJson: Says what is wrong, and where.
         """
         if not hasattr(self, "_content"):
-            self._content = self._parse(await self.body())
+            self._content = read_json(await self.body())
         return self._content
-
-    def _parse(self, body: bytes) -> Any:
-        body = body.removeprefix(codecs.BOM_UTF8)
-        try:
-            content = orjson.loads(body)
-        except orjson.JSONDecodeError as error:
-            raise InvalidJson(f"the body is not valid JSON: {json_fault(body, error)}") from error
-        if (name := repeated_field(body, content)) is not None:
-            raise InvalidJson(f"{shown(name)} is there twice in one object, of which only one could count")
-        return content
 
 
 class JsonRoute(APIRoute):
@@ -100,7 +93,27 @@ class JsonRoute(APIRoute):
                 raise InvalidField(f"?{name}", value, allowed)
 
 
-def json_fault(body: bytes, error: orjson.JSONDecodeError) -> str:
+def read_json(body: bytes) -> Any:
+    """What a body in JSON says: no NaN, no lone surrogates, UTF-8 only, no field twice, nothing nested deeply.
+
+    A byte-order mark before it is ignored, as RFC 8259 allows: some clients' text files begin with one.
+
+    Raises:
+        InvalidJson: Says what is wrong, and where.
+    """
+    body = body.removeprefix(codecs.BOM_UTF8)
+    try:
+        content = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise InvalidJson(_json_fault(body, error)) from error
+    if _is_deep(body, content):
+        raise InvalidJson(_TOO_DEEP)
+    if (name := _repeated_field(body, content)) is not None:
+        raise InvalidJson(f"{shown(name)} is there twice in one object, of which only one could count")
+    return content
+
+
+def _json_fault(body: bytes, error: orjson.JSONDecodeError) -> str:
     """What is wrong with a body, where the parser's own words do not tell it to someone who cannot see its code."""
     try:
         body.decode()
@@ -115,10 +128,23 @@ def json_fault(body: bytes, error: orjson.JSONDecodeError) -> str:
         return f"a number is too large ({place})"
     if "surrogate" in error.msg:
         return f"half of a surrogate pair is no character ({place})"
+    if error.msg.startswith("depth limit"):
+        return _TOO_DEEP
     return str(error)
 
 
-def repeated_field(body: bytes, content: object) -> str | None:
+def _is_deep(body: bytes, content: object) -> bool:
+    """Whether lists and objects stand in each other more deeply than `MAX_JSON_DEPTH`."""
+    if body.count(b"[") + body.count(b"{") <= MAX_JSON_DEPTH:  # nearly always
+        return False
+    level = [content] if isinstance(content, dict | list) else []
+    for _ in range(MAX_JSON_DEPTH):
+        inner = (each for value in level for each in (value.values() if isinstance(value, dict) else value))
+        level = [each for each in inner if isinstance(each, dict | list)]
+    return bool(level)
+
+
+def _repeated_field(body: bytes, content: object) -> str | None:
     """The name of a field that stands twice in one object; parsers keep one, and the other would be lost.
 
     Args:
@@ -145,8 +171,7 @@ def repeated_field(body: bytes, content: object) -> str | None:
         seen: set[str] = set()
         found.extend(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
 
-    with contextlib.suppress(RecursionError):
-        json.loads(body, object_pairs_hook=look)
+    json.loads(body, object_pairs_hook=look)
     return found[0] if found else None
 
 

@@ -47,14 +47,57 @@ def test_the_options_of_the_server_are_asked_for_without_a_path():
     assert request_of(b"OPTIONS * HTTP/1.1", b"Host: a").target == b"*"
 
 
-@pytest.mark.parametrize("version", [b"1.0", b"1.1", b"1.9"])
-def test_versions_that_are_http_1_are_served(version):
-    assert request_of(b"GET / HTTP/" + version, b"Host: a").http_version == version
+@pytest.mark.parametrize(
+    ("version", "read_as"), [(b"1.0", b"1.0"), (b"1.1", b"1.1"), (b"1.2", b"1.1"), (b"1.9", b"1.1")]
+)
+def test_versions_that_are_http_1_are_served(version, read_as):
+    request = request_of(b"GET /a HTTP/" + version, b"Host: a", b"X: y")
+    assert (request.http_version, request.target) == (read_as, b"/a")
+    assert dict(request.headers) == {b"host": b"a", b"x": b"y"}
+
+
+@pytest.mark.parametrize("empty", [b"\r\n", b"\n", b"\r\n\r\n\n"])
+def test_empty_lines_before_a_request_are_no_part_of_it(empty):
+    request = b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n"
+    for parts in ((empty + request,), (empty, request), [bytes([byte]) for byte in empty + request]):
+        assert [type(event).__name__ for event in read(*parts)] == ["Request", "EndOfMessage"], parts
+    # However the request before it ended.
+    connection = Connection()
+    connection.receive_data(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}" + empty + request)
+    while connection.next_event() is not h11.PAUSED:
+        pass
+    connection.send(h11.Response(status_code=200, headers=[("Content-Length", "0")]))
+    connection.send(h11.EndOfMessage())
+    connection.start_next_cycle()
+    assert connection.next_event().target == b"/a"
+
+
+@pytest.mark.parametrize("expected", [b"100-continue", b"100-Continue", b"", b"100-continue, 100-continue"])
+def test_expectations_that_can_be_met(expected):
+    assert request_of(b"GET / HTTP/1.1", b"Host: a", b"Expect: " + expected).target == b"/"
+
+
+def test_chunks_are_read_whatever_is_said_beside_them():
+    head = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: Chunked\r\n\r\n"
+    _, data, end = read(head, b'2;name="value;"\r\n{}\r\n0\r\nContent-Length: 9\r\nX: y\r\n\r\n')
+    assert bytes(data.data) == b"{}"
+    assert isinstance(end, h11.EndOfMessage)
+
+
+@pytest.mark.parametrize(
+    ("status", "phrase"), [(413, "Content Too Large"), (422, "Unprocessable Content"), (200, "OK")]
+)
+def test_reason_phrases_are_those_of_rfc_9110(status, phrase):
+    connection = Connection()
+    connection.receive_data(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+    connection.next_event()
+    head = connection.send(h11.Response(status_code=status, headers=[("X", "y")], reason=b"OK"))
+    assert head.startswith(f"HTTP/1.1 {status} {phrase}\r\nX: y\r\n".encode())
 
 
 @pytest.mark.parametrize(
     "host",
-    [b"", b"localhost", b"a-b.example.org:8000", b"127.0.0.1:80", b"[::1]", b"[2001:db8::1]:8000", b"a:", b"x_y"],
+    [b"", b"localhost", b"a-b.example.org:65535", b"127.0.0.1:80", b"[::1]", b"[2001:db8::1]:8000", b"a:", b"x_y"],
 )
 def test_hosts(host):
     assert dict(request_of(b"GET / HTTP/1.1", b"Host: " + host).headers) == {b"host": host}
@@ -80,8 +123,21 @@ HOST = b"Host: a\r\n"
         (b"GET / HTTP/1.1\r\nHost: [1.2.3.4]\r\n", "MalformedRequest", "Host", "[1.2.3.4]"),
         (b"GET / HTTP/1.1\r\nHost: a/b\r\n", "MalformedRequest", "Host", "a/b"),
         (b"GET / HTTP/1.1\r\nHost: a:b\r\n", "MalformedRequest", "Host", "a:b"),
+        (b"GET / HTTP/1.1\r\nHost: a:65536\r\n", "MalformedRequest", "Host", "a:65536"),
+        (b"GET / HTTP/1.1\r\nHost: [::1]:99999\r\n", "MalformedRequest", "Host", "[::1]:99999"),
+        (b"GET http://b:99999/ HTTP/1.1\r\n" + HOST, "MalformedRequest", "the host of the request's target", "b:99999"),
         (b"GET / HTTP/1.1\r\nHost: \xe9\r\n", "MalformedRequest", "Host", "é"),
         (b"GET / HTTP/1.1\r\n", "MalformedRequest", "Host", None),
+        (b"GET / HTTP/1.2\r\n", "MalformedRequest", "Host", None),
+        (
+            b"GET / HTTP/1.1\r\nExpect: 100-continue, more\r\n" + HOST,
+            "UnmetExpectation",
+            "Expect",
+            "100-continue, more",
+        ),
+        (b"GET / HTTP/1.1\r\nX: y\r\n z\r\n" + HOST, "MalformedRequest", "a header", " z"),
+        (b"GET / HTTP/1.1\r\nHost: a\n\tz\n", "MalformedRequest", "a header", "\tz"),
+        (b"GET / HTTP/1.1\r\nX: a\rb\r\n" + HOST, "MalformedRequest", "a header", "X: a\rb"),
         (b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n", "MalformedRequest", "Host", "a, b"),
         (b"GET\r\n" + HOST, "MalformedRequest", "the request's line", "GET"),
         (b"GET / HTTP/1.1 \r\n" + HOST, "MalformedRequest", "the request's line", "GET / HTTP/1.1 "),
@@ -91,6 +147,27 @@ HOST = b"Host: a\r\n"
         (b"GET / HTTP/1.1\r\nX: 'a\"\x00b\r\n", "MalformedRequest", "a header", "X: 'a\"\x00b"),
         (b"GET / HTTP/1.1\r\n X: y\r\n", "MalformedRequest", "a header", " X: y"),
         (b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: -5\r\n", "MalformedRequest", "Content-Length", "-5"),
+        (b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: +5\r\n", "MalformedRequest", "Content-Length", "+5"),
+        (b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5, 6\r\n", "MalformedRequest", "Content-Length", "5, 6"),
+        (b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length:\r\n", "MalformedRequest", "Content-Length", ""),
+        (
+            b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 6\r\nTransfer-Encoding: chunked\r\n",
+            "MalformedRequest",
+            "Transfer-Encoding",
+            "chunked",
+        ),
+        (
+            b"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n",
+            "MalformedRequest",
+            "Transfer-Encoding",
+            "chunked",
+        ),
+        (
+            b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked, gzip\r\n",
+            "MalformedRequest",
+            "Transfer-Encoding",
+            "chunked, gzip",
+        ),
         (
             b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\ncontent-length:6\r\n",
             "MalformedRequest",
@@ -105,7 +182,7 @@ HOST = b"Host: a\r\n"
         ),
         (
             b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
-            "UnknownTransferCoding",
+            "MalformedRequest",
             "Transfer-Encoding",
             "chunked, chunked",
         ),
@@ -122,6 +199,9 @@ def test_what_is_refused_is_named_with_what_was_given_and_what_is_allowed(raw, k
     ("body", "field", "given"),
     [
         (b"zz\r\n", "a chunk's line", "zz"),
+        (b"100000000000000000000\r\n", "a chunk's line", "1" + "0" * 20),
+        (b"-1\r\n", "a chunk's line", "-1"),
+        (b"2;a\nb\r\n", "a chunk's line", "2;a\nb"),
         (b"5\r\nabcdeXY\r\n", "the end of a chunk", "XY"),
         (b"0\r\nbad trailer\r\n\r\n", "a header", "bad trailer"),
     ],

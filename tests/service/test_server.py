@@ -181,10 +181,16 @@ def test_bad_input_is_refused_and_the_server_goes_on(server):
         (b"GET / HTTP/1.1\r\nHost: a\r\nbad header\r\n\r\n", 400, "malformed-request", 'a header is "bad header"'),
         (b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: -5\r\n\r\n", 400, "malformed-request", 'Length is "-5"'),
         (
-            b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\n\r\n",
+            b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n",
             501,
             "transfer-coding",
-            'Transfer-Encoding is "gzip"; allowed is only chunked',
+            'Transfer-Encoding is "gzip, chunked"; allowed is only chunked',
+        ),
+        (
+            b"POST / HTTP/1.1\r\nHost: a\r\nExpect: nonsense\r\n\r\n",
+            417,
+            "expectation-failed",
+            'Expect is "nonsense"; allowed is only 100-continue',
         ),
         (
             b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"a" * 300_000,
@@ -301,6 +307,16 @@ def test_a_refused_body_that_is_still_being_sent_is_answered_and_not_reset(serve
                 answer += received
         assert answer.startswith(b"HTTP/1.1 413 "), framing
         assert b"at most 2097152 are allowed" in answer
+
+
+@pytest.mark.parametrize("length", [9_999_999, 2**64 - 1, 10**20 - 1])
+def test_a_body_that_is_announced_as_too_long_is_refused_at_once(server, length):
+    host, port = server.address.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=9) as connection:  # a body has 30 s to arrive
+        head = f"POST /v1/translate HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n"
+        connection.sendall(head.encode())
+        answer = connection.recv(65_536)
+    assert answer.startswith(b"HTTP/1.1 413 Content Too Large\r\n")
 
 
 def test_who_waits_for_a_go_ahead_is_refused_before_sending(server):

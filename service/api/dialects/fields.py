@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import email.message
 import re
 import urllib.parse
@@ -10,7 +9,6 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import orjson
 from fastapi import APIRouter
 from fastapi.routing import APIRoute
 from starlette.datastructures import UploadFile
@@ -19,13 +17,14 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from service.api.errors import shown
+from service.api.errors import InvalidJson, shown
 from service.api.middleware import CLIENT_CLOSED_REQUEST
-from service.api.requests import ClientGone, check_content_encoding, json_fault, repeated_field
+from service.api.requests import ClientGone, check_content_encoding, read_json
 
 MAX_FIELDS = 2_000
 """More fields than this are refused; each text of a list is one."""
 
+_INTEGER = re.compile(r"\s*[+-]?\d{1,18}\s*")
 _FALSE, _TRUE = frozenset({"0", "false", "no", "off", ""}), frozenset({"1", "true", "yes", "on"})
 
 
@@ -135,9 +134,9 @@ class Fields:
             return None
         if isinstance(value, int) and not isinstance(value, bool):
             return value
-        if isinstance(value, str) and value.strip().lstrip("+-").isdecimal() and len(value) < 20:
+        if isinstance(value, str) and _INTEGER.fullmatch(value):
             return int(value)
-        raise BadField(f"Invalid request: {name} parameter is not a number")
+        raise BadField(f"Invalid request: {name} parameter must be a whole number, not {shown(value)}")
 
     def flag(self, name: str) -> bool | None:
         """True or false, as JSON or as `1`, `0`, `true`, `false`; None where it is missing, null or empty.
@@ -205,19 +204,14 @@ def dialect_router(name: str) -> APIRouter:
 
 
 def _parse_json(body: bytes) -> dict[str, object]:
-    body = body.removeprefix(codecs.BOM_UTF8)
     if not body:
         return {}
     try:
-        content = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise BadField(f"Invalid JSON format: {json_fault(body, error)}") from error
+        content = read_json(body)
+    except InvalidJson as error:
+        raise BadField(f"Invalid JSON format: {error.reason}") from error
     if not isinstance(content, dict):
         raise BadField(f"Invalid JSON format: the body must be an object, not {_kind(content)}")
-    if (name := repeated_field(body, content)) is not None:
-        raise BadField(
-            f"Invalid JSON format: {shown(name)} is there twice in one object, of which only one could count"
-        )
     return content
 
 

@@ -99,8 +99,9 @@ def read_upload(fields: Fields, services: Services, *, name: str | None = None) 
     """
     file = fields.files.get("file")
     if file is None:
-        sent = "; it is there, but not as a file of a multipart form" if fields.get("file") is not None else ""
-        raise BadField(f"Invalid request: missing file parameter{sent}")
+        is_no_file = fields.get("file") is not None
+        fault = "file parameter must be a file of a multipart form" if is_no_file else "missing file parameter"
+        raise BadField(f"Invalid request: {fault}")
     given = name or file.name
     max_bytes = services.settings.max_file_bytes
     if len(file.content) > max_bytes:

@@ -208,9 +208,13 @@ def _needed(name: str, fields: Fields) -> str:
 
 
 def _missing(name: str, fields: Fields) -> BadField:
-    """What LibreTranslate says, to whom an empty text is none; but what was sent is not called missing alone."""
-    sent = "as a file" if name in fields.files else "empty" if fields.get(name) in ("", [], ()) else None
-    return BadField(f"Invalid request: missing {name} parameter" + (f"; it is there, but {sent}" if sent else ""))
+    """An empty text is none to LibreTranslate; but what was sent is not called missing."""
+    if name in fields.files:
+        return BadField(f"Invalid request: {name} parameter must be a text, not a file")
+    is_empty = fields.get(name) in ("", [], ())
+    return BadField(
+        f"Invalid request: {name} parameter is empty" if is_empty else f"Invalid request: missing {name} parameter"
+    )
 
 
 def _format(fields: Fields) -> PartFormat:

@@ -152,6 +152,22 @@ def test_what_may_pass_by_itself_says_when_to_try_again_and_which_limit_it_was(e
         assert allowed in problem["detail"]
 
 
+@pytest.mark.parametrize(
+    ("timeout", "said"),
+    [
+        ((0.5, 60.0), "it was given 0.5 s: give it more, up to 60, or send less text at once"),
+        ((60.0, 60.0), "it was given 60 s, the most that is allowed: send less text at once"),
+    ],
+)
+def test_who_has_had_too_little_time_is_told_how_much_and_what_to_do(timeout, said):
+    told = errors.current_timeout.set(timeout)
+    try:
+        problem = errors.problem_of(engine_errors.DeadlineExceeded("x"))
+    finally:
+        errors.current_timeout.reset(told)
+    assert problem["detail"] == f"the deadline passed before the translation was finished; {said}"
+
+
 def test_each_kind_that_may_pass_by_itself_is_looked_at():
     kinds = {kind for kind, found in errors.STATUS_TABLE.items() if found.status in (429, 503, 504)}
     assert kinds <= {type(error) for error, _, _ in PASSING}

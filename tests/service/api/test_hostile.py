@@ -1,6 +1,7 @@
 """Every field of every route gets values of every wrong kind: no fault of ours, and each refusal says what is wrong."""
 
 import json
+import logging
 
 import pytest
 
@@ -99,6 +100,58 @@ def test_the_dialects_fields(client, path, body, fields, way):
                 said = (field, field.removesuffix("_lang"), "supported", "glossary", "lossaries", "There is")
                 assert any(word in message for word in said), where
     assert num_refused or (path, way) == ("/detect", "form")
+
+
+@pytest.fixture(autouse=True)
+def nothing_in_the_log(caplog):
+    """Whatever a client sends, there is no place of ours to be told of; what ends unraised is an error of pytest's."""
+    yield
+    assert [
+        record.getMessage() for record in caplog.records if record.exc_info or record.levelno >= logging.ERROR
+    ] == []
+
+
+DEEP = [(b"[%b]", 1), (b'{"a":%b}', 1), (b'[{"a":%b}]', 2), (b'{"a":[1,%b,2]}', 2)]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        *[(path, NATIVE) for path in ("/v1/translate", "/v1/attention", "/v1/trace")],
+        ("/translate", LIBRE),
+        ("/v2/translate", DEEPL),
+        ("/v3/glossaries", DICTIONARIES),
+    ],
+)
+@pytest.mark.parametrize(("shape", "step"), DEEP)
+def test_json_that_is_nested_deeply(client, path, body, shape, step):
+    for field in [*body, "unknown"]:
+        for depth in (63 // step, 64 // step + 1, 1_000 // step, 1_100 // step):
+            value = b"1"
+            for _ in range(depth):
+                value = shape % value
+            rest = json.dumps({name: each for name, each in body.items() if name != field})[:-1].encode()
+            content = b"%b, %b: %b}" % (rest, json.dumps(field).encode(), value)
+            response = client.post(path, content=content, headers={"Content-Type": "application/json"})
+            where = (path, field, depth, response.text[:300])
+            is_told = "in more than 64 levels; at most 64 are allowed" in response.text
+            assert is_told == (depth * step > 63), where
+            assert response.status_code in ((400,) if is_told else (200, 201, 400, 404, 422, 503)), where
+    wide = json.dumps({"text": "Hello.", "unknown": [[[]], {"a": {}}] * 1_000})
+    assert "levels" not in client.post(path, content=wide, headers={"Content-Type": "application/json"}).text
+
+
+ODD_NUMBERS = ["+-5", "--5", "- 5", "1_0", "1.5", "1e1", "²", "9" * 5_000, "0x1", "NaN"]
+
+
+@pytest.mark.parametrize("given", [*ODD_NUMBERS, 1.5, 1e300, [], {}, True])
+def test_numbers_that_are_no_whole_ones_are_told(client, given):
+    way = {"data" if isinstance(given, str) else "json": {**LIBRE, "alternatives": given}}
+    response = client.post("/translate", **way)
+    assert response.status_code == 400
+    message = response.json()["error"]
+    assert message.startswith("Invalid request: alternatives parameter must be a whole number, not ")
+    assert len(message) < 300
 
 
 ODD_BODIES = [

@@ -231,7 +231,7 @@ def test_the_engine_s_errors_and_wrong_paths_have_the_shape_too(client, engine):
     assert response.headers["retry-after"] == "3"
     engine.error = DeadlineExceeded("a")
     response = client.post("/v2/translate", json=HELLO, headers=KEY)
-    assert "it could take 60 s, and at most 60 s are allowed" in message_of(response, 504)
+    assert "it was given 60 s, the most that is allowed: send less text at once" in message_of(response, 504)
     assert response.headers["retry-after"] == "1"
 
 

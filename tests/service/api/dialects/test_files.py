@@ -95,8 +95,8 @@ def test_the_language_of_a_file_may_be_found_out(client):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"source": ""}, "Invalid request: missing source parameter"),
-        ({"target": ""}, "Invalid request: missing target parameter"),
+        ({"source": ""}, "Invalid request: source parameter is empty"),
+        ({"target": ""}, "Invalid request: target parameter is empty"),
         ({"source": "zz"}, "zz is not supported; there is: en"),
         ({"target": "zz"}, "zz is not supported; there is: fr"),
         ({"content": b""}, "Invalid request: empty file"),
@@ -112,7 +112,7 @@ def test_what_is_wrong_with_a_file_is_said(client, change, message):
 def test_without_a_file_there_is_an_error(client):
     assert error_of(client.post("/translate_file", data={"source": "en"})) == "Invalid request: missing file parameter"
     message = error_of(client.post("/translate_file", json={"file": "a"}))
-    assert message == "Invalid request: missing file parameter; it is there, but not as a file of a multipart form"
+    assert message == "Invalid request: file parameter must be a file of a multipart form"
 
 
 def test_a_file_has_limits_of_its_own(make_client):

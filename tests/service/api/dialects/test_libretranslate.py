@@ -80,13 +80,13 @@ def test_alternatives_are_the_next_best_without_repetition(client, engine):
     ("change", "message"),
     [
         ({"q": None}, "Invalid request: missing q parameter"),
-        ({"q": ""}, "Invalid request: missing q parameter; it is there, but empty"),
-        ({"q": []}, "Invalid request: missing q parameter; it is there, but empty"),
+        ({"q": ""}, "Invalid request: q parameter is empty"),
+        ({"q": []}, "Invalid request: q parameter is empty"),
         ({"q": 5}, "Invalid request: q must be a string, not a number"),
         ({"q": {"a": 1}}, "Invalid request: q must be a string, not an object"),
         ({"q": ["a", None]}, "Invalid request: q[1] must be a string, not null"),
         ({"source": None}, "Invalid request: missing source parameter"),
-        ({"target": ""}, "Invalid request: missing target parameter; it is there, but empty"),
+        ({"target": ""}, "Invalid request: target parameter is empty"),
         ({"target": ["fr", 2]}, "Invalid request: target must be a string, not a list"),
         ({"target": True}, "Invalid request: target must be a string, not true or false"),
         ({"source": "zz"}, "zz is not supported; there is: en"),
@@ -94,8 +94,8 @@ def test_alternatives_are_the_next_best_without_repetition(client, engine):
         ({"source": "fr", "target": "en"}, "fr is not supported; there is: en"),
         ({"source": "zz", "target": "zz"}, "zz is not supported; there is: en"),
         ({"format": "xml"}, "xml format is not supported; there is: text, html"),
-        ({"alternatives": "many"}, "Invalid request: alternatives parameter is not a number"),
-        ({"alternatives": 1.5}, "Invalid request: alternatives parameter is not a number"),
+        ({"alternatives": "many"}, 'Invalid request: alternatives parameter must be a whole number, not "many"'),
+        ({"alternatives": 1.5}, "Invalid request: alternatives parameter must be a whole number, not 1.5"),
         ({"alternatives": 99}, "Invalid request: alternatives parameter must be >= 0 and <= 15, not 99"),
         ({"alternatives": -1}, "Invalid request: alternatives parameter must be >= 0 and <= 15, not -1"),
         ({"api_key": 7}, "Invalid request: api_key must be a string, not a number"),
@@ -243,7 +243,7 @@ def test_what_is_wrong_with_a_body_is_said(client):
     assert message.startswith("Invalid request: the body begins like JSON, but the content type is ")
     assert refused(b"\xff", "application/json") == "Invalid JSON format: it is not UTF-8 (byte 0xff at offset 0)"
     response = client.post("/translate", data={"source": "en", "target": "fr"}, files={"q": ("q.txt", "Hello.")})
-    assert error_of(response) == "Invalid request: missing q parameter; it is there, but as a file"
+    assert error_of(response) == "Invalid request: q parameter must be a text, not a file"
 
 
 def test_html_keeps_its_tags(client):
