@@ -100,7 +100,7 @@ class Connection(h11.Connection):
             raise _Refused(_explained(error, head)) from error
         return _usual(event, head or b"") if isinstance(event, h11.Request) else event
 
-    def send(self, event: Any) -> bytes | None:
+    def send(self, event: Any) -> Any:
         """As h11's, with the reason phrases of today."""
         if isinstance(event, h11.Response) and event.status_code in _PHRASES:
             event = h11.Response(
@@ -242,8 +242,7 @@ def _usual(request: h11.Request, head: bytes) -> h11.Request:
 
 def _check_framing(version: bytes, headers: Sequence[tuple[bytes, bytes]], head: bytes) -> None:
     """Refuses what another server on the way may read as a request with another end."""
-    end = _HEAD_END.search(head)
-    if (folded := _FOLDED.search(head, 0, None if end is None else end.start())) is not None:
+    if (folded := _FOLDED.search(_HEAD_END.split(head, maxsplit=1)[0])) is not None:
         allowed = "NAME: VALUE in one line: none may begin with a space or a tab"
         raise _Refused(MalformedRequest("a header", folded[1].rstrip(b"\r").decode("latin-1"), allowed))
     names = {name for name, _ in headers}
