@@ -17,7 +17,7 @@ import heapq
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayError, RayTaskError
 
+from service.engine.interface import ModelInfo
 from service.search_options import search_options
 from service.settings import Settings
 from service.translate_command import InputError, TranslationFailed, line_blocks, open_engine
@@ -107,10 +108,10 @@ class _Worker:
     def __init__(self, settings: Settings, source: str | None, target: str | None, decoding: Mapping[str, Any]) -> None:
         self._opened = open_engine(settings, source, target, decoding, "text")
 
-    async def start(self) -> dict[str, str]:
-        """Loads the models; gives their revisions."""
-        self._translate, revisions = await self._opened.__aenter__()
-        return dict(revisions)
+    async def start(self) -> tuple[ModelInfo, ...]:
+        """Loads the models; tells of them."""
+        self._translate, models = await self._opened.__aenter__()
+        return models
 
     async def translate(self, text: str) -> str:
         """Translates lines."""
@@ -151,7 +152,7 @@ class _Workers:
         self.members: list[_Member] = []
         self.num_lost = 0
         self._num_failed_starts = 0
-        self.revisions: dict[str, str] | None = None
+        self.models: tuple[ModelInfo, ...] | None = None
         for _ in range(self.size):
             self._add()
 
@@ -193,7 +194,7 @@ class _Workers:
                 continue
             if reference == member.starting:
                 member.starting, member.is_ready, self._num_failed_starts = None, True, 0
-                self._check_revisions(result)
+                self._check_models(result)
             else:
                 take(member.blocks.pop(reference), result)
 
@@ -213,11 +214,11 @@ class _Workers:
             ray.kill(member.actor)  # it may only have been out of reach, and must not go on for nobody
         self._add()
 
-    def _check_revisions(self, found: dict[str, str]) -> None:
-        if self.revisions is None:
-            self.revisions = found
-        elif found != self.revisions:
-            raise TranslationFailed(f"the machines have different models: {self.revisions} and {found}")
+    def _check_models(self, found: tuple[ModelInfo, ...]) -> None:
+        if self.models is None:
+            self.models = found
+        elif (known := _revisions(self.models)) != (others := _revisions(found)):
+            raise TranslationFailed(f"the machines have different models: {known} and {others}")
 
     def close(self) -> None:
         for member in self.members:
@@ -262,7 +263,7 @@ def translate_with_ray(
 
 
 def _wait_for_first(workers: _Workers) -> None:
-    while workers.revisions is None:
+    while workers.models is None:
         workers.wait(_nothing_yet, _nothing_yet)
 
 
@@ -271,8 +272,8 @@ def _nothing_yet(*_: object) -> None:
 
 
 def _run(job: RayJob, workers: _Workers, report: Callable[[int], None], tell: Callable[[str], None]) -> None:
-    assert workers.revisions is not None
-    note = _open_note(job, workers.revisions)
+    assert workers.models is not None
+    note = _open_note(job, workers.models)
     if note.input_bytes:
         tell(f"going on after line {note.lines}")
         report(note.input_bytes)
@@ -350,9 +351,15 @@ class _Writer:
         self._noted_at = time.monotonic()
 
 
-def _open_note(job: RayJob, revisions: Mapping[str, str]) -> _Note:
-    options = search_options(job.settings, (), job.decoding)
-    wish = {"source": job.source, "target": job.target, "options": asdict(options), "models": dict(revisions)}
+def _revisions(models: Iterable[ModelInfo]) -> dict[str, str]:
+    return {model.name: model.revision for model in models}
+
+
+def _open_note(job: RayJob, models: Sequence[ModelInfo]) -> _Note:
+    # As the workers search: with each model as it advises, and as if none advised anything, which two in a row may.
+    options = {model.name: asdict(search_options(job.settings, (model,), job.decoding)) for model in models}
+    options[""] = asdict(search_options(job.settings, (), job.decoding))
+    wish = {"source": job.source, "target": job.target, "models": _revisions(models), "options": options}
     wish = json.loads(json.dumps(wish))
     if not job.note_path.exists():
         return _Note(wish)

@@ -16,9 +16,12 @@ import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 from service.settings import Settings, load_settings
+
+if TYPE_CHECKING:  # what translates by a server needs no engine
+    from service.engine.interface import ModelInfo
 
 Format = Literal["text", "html", "xml"]
 Translate = Callable[[str], str]
@@ -246,8 +249,8 @@ def _by_engine(
 @contextlib.asynccontextmanager
 async def open_engine(
     settings: Settings, source: str | None, target: str | None, decoding: Mapping[str, Any], format_: Format
-) -> AsyncIterator[tuple[Callable[[str], Coroutine[Any, Any, str]], Mapping[str, str]]]:
-    """An engine of this process: what translates with it, and the revisions of its models by their names.
+) -> AsyncIterator[tuple[Callable[[str], Coroutine[Any, Any, str]], tuple[ModelInfo, ...]]]:
+    """An engine of this process: what translates with it, and its models.
 
     Raises:
         InputError: The settings cannot be used; or, when translating, the text.
@@ -255,7 +258,6 @@ async def open_engine(
     """
     from service.app import local_translation, open_models
     from service.engine.errors import EngineError
-    from service.engine.interface import ModelInfo
     from service.markup import read_markups
     from service.routing import UnknownLanguagePair
     from service.search_options import search_options
@@ -307,8 +309,7 @@ async def open_engine(
             except EngineError as error:
                 raise TranslationFailed(str(error)) from error
 
-        revisions = {info.name: info.revision for name in names if (info := translator.find_model(model=name))}
-        yield translate, revisions
+        yield translate, tuple(translator.find_model(model=name) for name in names)
 
 
 @contextlib.contextmanager

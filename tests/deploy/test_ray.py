@@ -12,12 +12,15 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
 from loadtests.servers import free_port
+from service.settings import Settings
+from tests.service.fakes import FAKE_MODEL
 
 ray = pytest.importorskip("ray", reason="needs the extra ray: pip install -e '.[ray]'")
 
@@ -121,6 +124,29 @@ def test_a_driver_that_is_killed_goes_on_where_it_was(cluster, book, tmp_path):
     code, told = end(start(cluster, book, output))
     assert code == 2
     assert "exists, and is not an unfinished one" in told
+
+
+def test_a_run_goes_on_only_if_its_models_advice_counts_as_before(tmp_path):
+    from service.ray_translate import RayJob, _open_note
+    from service.translate_command import InputError
+
+    (tmp_path / "in.txt").touch()
+
+    def job(decoding=None, **settings):
+        names = "auto", tmp_path / "in.txt", tmp_path / "out.txt", Settings(**settings)
+        return RayJob(*names, source=None, target=None, decoding=decoding or {})
+
+    model = replace(FAKE_MODEL, advised_decoding={"beam_size": 6, "length_penalty": 0.5})
+    note = _open_note(job(), [model])
+    assert (note.wish["options"][model.name]["beam_size"], note.wish["options"][""]["beam_size"]) == (6, 4)
+    note.write(job().note_path)
+    assert _open_note(job(), [model]) == note
+    # Where the operator says a beam of 4, as it would be without advice, the advice does not count any more.
+    for other in (job(default_beam_size=4), job({"beam_size": 4})):
+        with pytest.raises(InputError, match="was begun with options"):
+            _open_note(other, [model])
+    with pytest.raises(InputError, match="was begun with models"):
+        _open_note(job(), [replace(model, revision="another")])
 
 
 def test_what_no_cluster_can_do_is_said(cluster, book, tmp_path):
