@@ -67,6 +67,12 @@ def _language(code: str) -> _Language | None:
     return None if words is None else _LANGUAGES[words]
 
 
+def _two_languages(source: str, target: str) -> tuple[_Language, _Language] | None:
+    """What is known of the languages of these codes; None unless that are two, and something is known of both."""
+    there, here = _language(source), _language(target)
+    return None if there is None or here is None or there is here else (there, here)
+
+
 def _compiled(words: str, not_counted: str) -> _Language:
     joint = rf"(?:\s*+(?:,|(?<!&\w{{1,12}});)(?:\s++(?:{words})\b|(?=\s))|\s++(?:{words})\b)"
     item = rf"(?!\s++(?:{words})\b)(?:\s++(?!(?:{words})\b){_WORD}){{1,2}}+"
@@ -125,9 +131,10 @@ def says_twice(source: str, target: str, source_language: str, target_language: 
         source_language: Code of its language.
         target_language: Code of the translation's.
     """
-    there, here = _language(source_language), _language(target_language)
-    if there is None or here is None or there is here or not here.twice.search(target):
+    known = _two_languages(source_language, target_language)
+    if known is None or not known[1].twice.search(target):
         return False
+    there, _ = known
     return there.joint.search(source) is not None and not there.twice.search(source)
 
 
@@ -140,9 +147,10 @@ def lacks_counted(source: str, target: str, source_language: str, target_languag
         source_language: Code of its language.
         target_language: Code of the translation's.
     """
-    there, here = _language(source_language), _language(target_language)
-    if there is None or here is None or there is here or not _DIGIT.search(source):
+    known = _two_languages(source_language, target_language)
+    if known is None or not _DIGIT.search(source):
         return False
+    there, here = known
     found = list(there.counted.finditer(source))
     joined = [
         pair for pair in itertools.pairwise(found) if there.joint.search(source, pair[0].end(), pair[1].start() + 1)
