@@ -39,6 +39,7 @@ from service.text.ends import ENGLISH_ORDINAL, ORDINAL, Ends, certain, ends, fin
 from service.text.escapes import read_escapes, shown_escapes, with_escapes
 from service.text.forms import DIGITS, MASKS, NEVER_WRITTEN, Form, Piece, exchanged, make_form
 from service.text.guards import MINOR_FAULTS, Fault, faults, is_too_long, loses_much
+from service.text.invented import invented, known_words, lacks_shown
 from service.text.kept import KeptSpan, kept_spans, number_runs
 from service.text.languages import base_language
 from service.text.lists import glue, has_item, lacks_counted, lacks_items, middle, says_twice
@@ -59,7 +60,7 @@ from service.text.segmenter import compress, has_letter
 from service.text.spaces import has_unusual_spaces, with_spaces
 from service.text.terms import Replaced, Terms
 from service.text.windows import window_spans
-from service.text.wording import WITHOUT, Change, changes, close_brackets, has_brackets, spoken
+from service.text.wording import WITHOUT, Change, changes, close_brackets, has_brackets, known_spellings, spoken
 
 WarningCode = Literal[
     "repetition",
@@ -76,12 +77,14 @@ WarningCode = Literal[
 ]
 WARNINGS: tuple[WarningCode, ...] = get_args(WarningCode)
 
-_Fault = Literal[Fault, "truncated", "order", "hollow", "items", "negation", "characters", "name", "number", "copied"]
+_Fault = Literal[
+    Fault, "truncated", "order", "hollow", "items", "negation", "characters", "name", "number", "copied", "invented"
+]
 """`truncated`: the model was stopped by a limit that the caller did not set; `order`: numbers have changed
 places; `hollow`: between two spans of which nothing else parts the words, there is no word left; `items`: one of a list
 is lost, or there twice; `characters`: some were written that no text has; `name`: one is not there; `number`: one in
-words is another one; `copied`: a few ordinary words are there again, which is told and no more, for what a model writes
-instead is worse (docs/experiments.md)."""
+words is another one; `invented`: a word is none of the training data's; `copied`: a few ordinary words are there again,
+which is told and no more, for what a model writes instead is worse (docs/experiments.md)."""
 
 _WEIGHTS: dict[_Fault, int] = {
     "characters": 256,
@@ -99,9 +102,10 @@ _WEIGHTS: dict[_Fault, int] = {
     "name": 2,
     "number": 2,
     "copied": 0,
+    "invented": 2,
     "marks": 1,
 }
-_MINOR: frozenset[_Fault] = frozenset({*MINOR_FAULTS, "negation", "name", "number", "copied"})
+_MINOR: frozenset[_Fault] = frozenset({*MINOR_FAULTS, "negation", "name", "number", "copied", "invented"})
 _WARNING_FOR: dict[_Fault, WarningCode] = {
     "untranslated": "untranslated",
     "too_short": "length",
@@ -267,6 +271,8 @@ class _Try:
     form: Form
     encoding: Encoding
     options: DecodingOptions
+    words: Sequence[Change] = ()
+    """What the model is shown in the target language, for what it made of it was no word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -610,11 +616,13 @@ class SegmentWork:
         is_spoken: bool = True,
         names: Sequence[KeptSpan] = (),
         in_digits: Sequence[Change] = (),
+        words: Sequence[Change] = (),
     ) -> bool:
         """Asks for one more translation; False if there is no such form, or it has been tried.
 
         Of the hidden spans those that are signs with a name are shown by it, if `is_spoken` is true; `names` are
-        those that are none of the node's kept spans, `in_digits` changes by which it is shown numbers in digits.
+        those that are none of the node's kept spans, `in_digits` changes by which it is shown numbers in digits, and
+        `words` words in the target language.
         """
         vocabulary = self._vocabulary
         if placeholders >= len(vocabulary.placeholders):
@@ -627,12 +635,14 @@ class SegmentWork:
             [span for span in hidden if id(span) not in named],
             vocabulary.placeholders[placeholders],
             language=vocabulary.source_language,
-            changes=self._changes(node, in_digits),
+            changes=self._changes(node, [*in_digits, *words]),
             spoken=signs,
         )
         options = options or self._options
         if form is None and signs:
-            return self._try(node, hidden, placeholders, options, is_spoken=False, names=names, in_digits=in_digits)
+            return self._try(
+                node, hidden, placeholders, options, is_spoken=False, names=names, in_digits=in_digits, words=words
+            )
         if form is None or len(self.encode(form.text).ids) > self._max_tokens:
             return False
         if any(old.form.text == form.text and old.options == options for old in node.tries):
@@ -640,7 +650,7 @@ class SegmentWork:
         if node.tries:
             index = self._owner[id(node)]
             self._retries[index] = self._retries.get(index, 0) + 1
-        node.tries.append(_Try(form, _in_segment(self.encode(form.text), form, node.start), options))
+        node.tries.append(_Try(form, _in_segment(self.encode(form.text), form, node.start), options, words))
         self._open.append(node)
         return True
 
@@ -652,11 +662,15 @@ class SegmentWork:
         """
         lost = candidate.missing if self._vocabulary.has_masks else ()
         in_digits = tuple(change for numeral in candidate.lost for change in numeral.changes)
-        if not lost and not in_digits:
+        words: tuple[Change, ...] = ()
+        if "invented" in candidate.faults and self._vocabulary.lexicon is not None:
+            words = known_words(node.text, [*node.spans, *lost], candidate.text, self._vocabulary.lexicon)
+        if not lost and not in_digits and not words:
             return False
         hides = now.form.hides()
         hidden = sorted([*(span for span in node.spans if id(span) in hides), *lost], key=lambda span: span.start)
-        return self._try(node, hidden, is_spoken=bool(now.form.spoken), names=lost, in_digits=in_digits)
+        is_spoken = bool(now.form.spoken)
+        return self._try(node, hidden, is_spoken=is_spoken, names=lost, in_digits=in_digits, words=words)
 
     def _judge(self, node: _Node, result: SequenceResult) -> None:
         """Takes the first good hypothesis, or decides what comes next."""
@@ -674,7 +688,8 @@ class SegmentWork:
                 good += [candidate] if candidate.faults_beyond_minor == () else []
             if len({candidate.text for candidate in good if not candidate.faults}) == self._num_wanted:
                 break  # To look at the rest would take three quarters of the time.
-        good.sort(key=_weight)
+        # Instead of an invented word other hypotheses have nothing, or a wrong one; but not if they know a better one.
+        good.sort(key=_weight if now.words else _weight_without_words)
         if node.unsure_try is not None:
             if good and _weight(good[0]) < _weight(node.unsure[0]):
                 self._settle(node, now, self._best_of(good))
@@ -936,12 +951,16 @@ class SegmentWork:
         result: list[Change] = [(0, len(found.beginning), "")] if found.beginning else []
         if (repeated := self._repeated(node)) is not None:
             result.append((len(repeated.block), found.end, ""))
-        inner = changes(node.text, node.spans, self._vocabulary.source_language)
+        inner = [*changes(node.text, node.spans, self._vocabulary.source_language), *self._spellings(node)]
         result += [change for change in inner if len(found.beginning) <= change[0] and change[1] <= found.end]
         if found.shown != found.marks:
             result.append((found.end, found.end + len(found.marks), found.shown))
         free = [new for new in in_digits if not any(old[0] < new[1] and new[0] < old[1] for old in result)]
         return sorted([*result, *free]) if free else result
+
+    def _spellings(self, node: _Node) -> list[Change]:
+        lexicon = self._vocabulary.lexicon
+        return known_spellings(node.text, node.spans, lexicon.spellings) if lexicon and lexicon.spellings else []
 
     def _candidate(self, node: _Node, form: Form, hypothesis: Hypothesis) -> _Candidate | None:
         """What a hypothesis means; None if it lost something, or says nothing."""
@@ -1019,6 +1038,10 @@ class SegmentWork:
         if lexicon is not None and "untranslated" not in found:
             if is_copied_word(source, said, lexicon) or copied_words(source, said, lexicon):
                 found.append("copied")
+        if lexicon is not None and (
+            invented(source, said, lexicon) or lacks_shown(said, node.tries[-1].words if node.tries else ())
+        ):
+            found.append("invented")
         if is_too_long(node.text.strip(), text.strip()):
             found.append("too_long")
         if hypothesis.finish_reason == "length":
@@ -1152,6 +1175,11 @@ def _keeps(root: _Node, source: str, text: str) -> bool:
 
 def _weight(candidate: _Candidate) -> int:
     return sum(_WEIGHTS[fault] for fault in candidate.faults)
+
+
+def _weight_without_words(candidate: _Candidate) -> int:
+    """The same without invented words, for which another hypothesis is no cure."""
+    return _weight(candidate) - ("invented" in candidate.faults) * _WEIGHTS["invented"]
 
 
 def _is_separator(text: str, span: KeptSpan) -> bool:

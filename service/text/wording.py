@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import regex
@@ -49,6 +49,7 @@ _CONTRACTION = regex.compile(
     regex.IGNORECASE,
 )
 _ASCII_WORD = re.compile(r"[a-z]+")
+_PLAIN_WORD = re.compile(r"(?<![\w@#_/.-])[A-Za-z]{3,}(?![\w@_/-]|\.\w)")
 WITHOUT = regex.compile(r"(?<!\S)w/o(?=\s)")
 _POSSESSIVE = regex.compile(r"(?<=\p{L}[sS])['’](?=\s\p{L})")
 """Behind a plural: *the students' books*."""
@@ -99,6 +100,24 @@ def changes(text: str, spans: Sequence[KeptSpan], language: str) -> tuple[Change
         if not any(span.start < change[1] and change[0] < span.end for span in spans)
     ]
     return tuple(sorted(found))
+
+
+def known_spellings(text: str, spans: Sequence[KeptSpan], spellings: Mapping[str, str]) -> list[Change]:
+    """Words that the model's training data hardly has as they are spelled here, and how it has them.
+
+    Args:
+        text: A segment.
+        spans: Its kept spans.
+        spellings: `{"neighbour": "neighbor"}`, in small letters (`model.lexicon.Lexicon.spellings`).
+    """
+    found = []
+    for match in _PLAIN_WORD.finditer(text) if spellings else ():
+        other = spellings.get(match[0].lower())
+        if other and not any(span.start < match.end() and match.start() < span.end for span in spans):
+            if match[0][0].isupper():
+                other = other.upper() if match[0].isupper() else other[0].upper() + other[1:]
+            found.append((match.start(), match.end(), other))
+    return found
 
 
 def spoken(text: str, spans: Sequence[KeptSpan], source_language: str, target_language: str) -> tuple[Spoken, ...]:

@@ -282,6 +282,45 @@ def test_a_name_that_cannot_be_had_without_harm_is_told(bad):
     assert len(shown) == 2
 
 
+WORDS = Lexicon(
+    frozenset(), frozenset({"mushroom"}), frozenset({"je", "vois", "un", "champignon", "ici", "couleur", "la"}),
+    {"mushroom": ("champignon",)}, {"colour": "color"},
+)  # fmt: skip
+
+
+def inventing(text):
+    """A model that does not know a word, and copies what is French already."""
+    return text.replace("I see a", "Je vois un").replace("here", "ici").replace("mushroom", "mushiron")
+
+
+def test_an_invented_word_is_shown_as_the_training_data_translates_it():
+    outcome, shown = run("I see a mushroom here.", inventing, lexicon=WORDS)
+    assert (outcome.nth_text(0), outcome.warnings, outcome.num_retries) == ("Je vois un champignon ici.", (), 1)
+    assert shown == ["I see a mushroom here.", "I see a champignon here."]
+
+
+@pytest.mark.parametrize("bad", ["Je vois ici.", "Je vois un champiron ici ici.", "Je vois un un un un un un un"])
+def test_a_word_that_is_lost_when_it_is_shown_changes_nothing(bad):
+    outcome, shown = run(
+        "I see a mushroom here.", lambda text: bad if "champ" in text else inventing(text), lexicon=WORDS
+    )
+    assert (outcome.nth_text(0), len(shown)) == ("Je vois un mushiron ici.", 2)
+
+
+def test_instead_of_an_invented_word_no_other_hypothesis_is_taken_that_has_none():
+    outcome, shown = run(
+        "I see a mushroom here.", lambda _: ["Je vois un mushiron ici.", "Je vois ici."], lexicon=WORDS
+    )
+    assert (outcome.nth_text(0), len(shown)) == ("Je vois un mushiron ici.", 2)
+
+
+def test_a_spelling_that_the_training_data_lacks_is_shown_as_it_has_it():
+    outcome, shown = run(
+        "The colour here.", lambda text: text.replace("The color here", "La couleur ici"), lexicon=WORDS
+    )
+    assert (outcome.nth_text(0), shown) == ("La couleur ici.", ["The color here."])
+
+
 def test_titles_are_shown_as_words_and_written_as_the_target_has_them():
     outcome, shown = run("Mr. and Mrs. Brown met.", lambda _: "Mister et Mrs. Brown se sont vus.", target="fr")
     assert outcome.nth_text(0) == "M. et Mme Brown se sont vus."

@@ -1,5 +1,5 @@
 from model.training.data import SentencePair
-from model.training.lexicon import make_lexicon
+from model.training.lexicon import make_lexicon, word_translations
 
 PAIRS = [
     SentencePair("test", first, second)
@@ -38,3 +38,24 @@ def test_rare_words_and_first_words_say_nothing():
 def test_the_other_side_may_be_the_source():
     lexicon = make_lexicon(PAIRS, reverse=True, min_count=1)
     assert lexicon.is_translated("lundi") and not lexicon.is_translated("Monday")
+
+
+def test_a_word_is_translated_by_what_it_is_linked_with_one_to_one():
+    pairs = [
+        SentencePair("daily", "The tap leaks.", "Le robinet fuit."),
+        SentencePair("daily", "A tap, a tap!", "Un robinet, un robinet !"),
+        SentencePair("manual", "Tap it.", "Appuyez."),
+        SentencePair("manual", "Water taps.", "Les robinets."),
+    ]
+    links = [{(0, 0), (1, 1), (2, 2)}, {(0, 0), (1, 1), (3, 3), (4, 4)}, {(0, 0), (1, 0)}, {(0, 1), (1, 1)}]
+    weights = {"daily": 1.0, "manual": 0.01}
+    found = word_translations(pairs, links, weights)
+    assert found["tap"] == ("robinet",), "both words of *Tap it* are one word, and no translation of either"
+    assert "taps" not in found
+    assert word_translations(pairs, links, weights, reverse=True)["robinet"] == ("tap",)
+
+
+def test_what_is_seen_once_in_a_manual_is_no_translation():
+    pairs = [SentencePair("manual", "Tap it.", "Touchez ça."), SentencePair("daily", "It.", "Ça.")]
+    found = word_translations(pairs, [{(0, 0), (1, 1)}, {(0, 0)}], {"manual": 0.01, "daily": 1.0})
+    assert found == {"it": ("ça",)}

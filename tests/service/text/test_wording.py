@@ -2,7 +2,7 @@ import pytest
 
 from service.text.forms import Piece, make_form
 from service.text.kept import KeptSpan, kept_spans
-from service.text.wording import changes, close_brackets, spoken
+from service.text.wording import changes, close_brackets, known_spellings, spoken
 
 
 def shown(text, language="en"):
@@ -92,3 +92,10 @@ def test_every_character_knows_where_it_comes_from():
     place = form.text.index("'")
     assert form.source_span(place, place + 1) == (5, 5)
     assert form.source_span(2, 7) == (2, 6)
+
+
+def test_words_are_shown_as_the_model_knows_them_spelled():
+    spellings = {"neighbour": "neighbor", "colour": "color"}
+    text = "Neighbour, my COLOUR is colour.txt or #colour or colours."
+    assert known_spellings(text, (), spellings) == [(0, 9, "Neighbor"), (14, 20, "COLOR")]
+    assert known_spellings(text, [KeptSpan(14, 20, "COLOUR", "code")], spellings) == [(0, 9, "Neighbor")]
