@@ -27,7 +27,13 @@ _DIGIT = regex.compile(r"\d")
 _END = regex.compile(r"[\s.!?…:,;]*+\Z")
 _COMMA = regex.compile(r"\s*+(?:(?:,|(?<!&\w{1,12});)\s++|[、，،]\s*+)")
 _ITEM = r"\p{L}[\p{L}\p{M}'’-]*+(?:[ ]\p{L}[\p{L}\p{M}'’-]*+){0,2}+"
-_GLUED = regex.compile(rf"{_ITEM}([,;/]|[ ]/[ ]){_ITEM}(?:\1{_ITEM})++[.!?…]*+")
+_GLUED = regex.compile(
+    rf"{_ITEM}(?:(?P<sign>[,;/]|[ ]/[ ]){_ITEM}(?:(?P=sign){_ITEM})++"
+    rf"|(?P<sign>[|¦>→»•·]){_ITEM}(?:(?P=sign){_ITEM})*+)[.!?…]*+"
+)
+"""Of three items or more; of two, where the sign stands in no sentence."""
+_UNEVEN = regex.compile(rf"{_ITEM}(?:,[ ]?{_ITEM}){{2,}}+[.!?…]*+")
+_GLUED_COMMA = regex.compile(r",(?=\p{L})")
 _ARTICLE = regex.compile(r"(?:(?:the|an?|some|les?|la|une?|des|du|de la)\s+|de l['’]|l['’]|d['’])+", regex.IGNORECASE)
 
 
@@ -173,9 +179,12 @@ def has_item(text: str, language: str) -> bool:
 
 
 def glue(text: str) -> list[int]:
-    """Where the signs stand of a text that is nothing but a list like *red,green,blue*, *Save/Help*; else nowhere."""
+    """Where the signs stand of a text that is nothing but a list like *red,green, blue*, *dog|cat*; else nowhere."""
     match = _GLUED.fullmatch(text)
-    return [] if match is None else [place for place, char in enumerate(text) if char == match[1].strip()]
+    sign = match["sign"].strip() if match else ","
+    if match is None and not (_GLUED_COMMA.search(text) and _UNEVEN.fullmatch(text)):
+        return []
+    return [place for place, char in enumerate(text) if char == sign]
 
 
 def items(text: str, min_items: int = _MIN_ITEMS) -> list[str]:
