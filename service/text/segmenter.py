@@ -49,6 +49,11 @@ _LIST_MARKER = re.compile(
 # Within a line: Choose: A) Yes B) No. What begins with a small letter may be a part of the sentence.
 _INLINE_MARKER = re.compile(r"(?<!\S)(?:(\d{1,2})|([A-Za-z]))\)\s+(?=[\"'“«(]?(?:[A-ZÀ-ÖØ-Þ]|\d))")
 
+# A line that begins with the first of them is such a list whatever the others begin with: a. tea b. coffee. In capitals
+# from three on: they may be initials.
+_DOTTED_MARKER = re.compile(r"(?<!\S)([A-Z]|[a-z]|[ivx]{2,4})\.\s+(?=\w)")
+_SERIES = ("abcdefghijklmnopqrst", "ABCDEFGHIJKLMNOPQRST", "i ii iii iv v vi vii viii ix x xi xii".split())
+
 _NOT_LETTERS = frozenset("ℹªº")
 """Letters to Unicode, but a reader sees a symbol."""
 
@@ -168,6 +173,8 @@ def _lines(text: str, split: bool) -> Iterator[tuple[int, int]]:
         cuts = blank_escapes(line[0])
         if split and ") " in line[0]:
             cuts = sorted([*cuts, *_inline_markers(line[0])])
+        if split and ". " in line[0]:
+            cuts = sorted([*cuts, *_dotted_markers(line[0])])
         done = line.start()
         for start, end in cuts:
             yield done, line.start() + start
@@ -184,6 +191,20 @@ def _inline_markers(line: str) -> list[tuple[int, int]]:
             ranks.append(rank)
             found.append(match.span())
     return found if len(found) > 1 else []
+
+
+def _dotted_markers(line: str) -> list[tuple[int, int]]:
+    matches = list(_DOTTED_MARKER.finditer(line))
+    if len(matches) < 2 or line[: matches[0].start()].strip():
+        return []
+    for series in _SERIES:
+        found: list[tuple[int, int]] = []
+        for match in matches:
+            if len(found) < len(series) and match[1] == series[len(found)]:
+                found.append(match.span())
+        if len(found) > 1 + series[0].isupper():
+            return found
+    return []
 
 
 def compress(text: str, spans: Sequence[tuple[int, int]]) -> tuple[str, Sequence[int]]:

@@ -132,6 +132,11 @@ def test_a_sentence_that_just_fits_is_not_windowed():
         ("Plan A) Is good B", ["Plan A) Is good B"]),
         ("The list 4) one 5) two", ["The list 4) one 5) two"]),
         ("(see a) One, f(b) Two", ["(see a) One, f(b) Two"]),
+        ("a. tea b. coffee c. milk", ["tea", "coffee", "milk"]),
+        ("  i. tea ii. green tea iii. milk", ["tea", "green tea", "milk"]),
+        ("A. Tea B. Coffee C. Milk", ["Tea", "Coffee", "Milk"]),
+        ("A. Smith and B. Jones", ["A. Smith and B. Jones"]),
+        ("Take a. tea or b. coffee", ["Take a. tea or b. coffee"]),
     ],
 )
 def test_a_list_in_a_line_is_parted_at_its_markers(text, expected):
