@@ -137,7 +137,7 @@ _PAUSE = regex.compile(r"(?<=[\p{L}\p{N}}\])>]\s?)(?:\.{2,4}+|…++|[!?]{2,}+)(?
 _MARKS_IN_A_ROW = re.compile(r"\.\.|…|[!?][!?]")
 _FINAL_MARKS = regex.compile(r"[\s.,!?…]+\Z")
 _REPEATED = regex.compile(
-    r"(?|((?:[\p{L}\p{M}'’-]++)(?:[ ][\p{L}\p{M}'’-]++){0,2}?)([,;/]?[ ]|[,;/])|([\p{L}\p{M}'’]++)(-))\1(?:\2\1)+",
+    r"(?|((?:[\p{L}\p{M}'’-]++)(?:[ ][\p{L}\p{M}'’-]++){0,2}?)([,;/]?[ \u00a0\u202f]|[,;/])|([\p{L}\p{M}'’]++)(-))\1(?:\2\1)+",
     regex.IGNORECASE,
 )
 _GLUED_BEHIND = regex.compile(r"[,;:](?=\p{L})")
@@ -377,7 +377,7 @@ class _Repeated:
     def repeat(self, pieces: Sequence[Piece]) -> list[Piece]:
         """A translation of the words, as often as they come."""
         last = pieces[-1]
-        words = _FINAL_MARKS.sub("", "".join(piece.text for piece in pieces))
+        words = _FINAL_MARKS.sub("", "".join(piece.text for piece in pieces)).lstrip(" ,;/")
         if not words:
             return list(pieces)
         rest = self.between + (words[:1].lower() + words[1:] if self.is_small else words)

@@ -850,3 +850,16 @@ def test_of_hypotheses_that_become_the_same_text_one_is_given():
     options = DecodingOptions(beam_size=5, num_hypotheses=3)
     outcome, _ = run("Hello you.", lambda _: written, options=options)
     assert [outcome.nth_text(rank) for rank in range(outcome.num_ranks)] == ["HELLO YOU.", "HI YOU.", "HEY YOU."]
+
+
+@pytest.mark.parametrize("between", [" ", ", ", ",", "\u00a0", "\u202f"])
+def test_words_that_come_again_and_again_are_shown_once_whatever_parts_them(between):
+    written = {"cat.": "chat.", "cat,": ", chat,"}
+    outcome, shown = run(between.join(["cat"] * 5), lambda text: written.get(text, text.replace("cat", "chat")))
+    assert outcome.nth_text(0) == between.join(["chat"] * 5)
+    assert len(shown) == 1 and shown[0].count("cat") == 1
+
+
+def test_a_mark_before_the_words_is_not_repeated():
+    outcome, shown = run("cat,cat,cat,", lambda _: ", chat,")
+    assert outcome.nth_text(0) == "chat,chat,chat,"
