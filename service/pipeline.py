@@ -137,7 +137,8 @@ _PAUSE = regex.compile(r"(?<=[\p{L}\p{N}}\])>]\s?)(?:\.{2,4}+|…++|[!?]{2,}+)(?
 _MARKS_IN_A_ROW = re.compile(r"\.\.|…|[!?][!?]")
 _FINAL_MARKS = regex.compile(r"[\s.,!?…]+\Z")
 _REPEATED = regex.compile(
-    r"(?|((?:[\p{L}\p{M}'’-]++)(?:[ ][\p{L}\p{M}'’-]++){0,2}?)([,;/]?[ \u00a0\u202f]|[,;/])|([\p{L}\p{M}'’]++)(-))\1(?:\2\1)+",
+    r"(?|((?:[\p{L}\p{M}'’-]++)(?:[ ][\p{L}\p{M}'’-]++){0,2}?)([,;/]?[ \u00a0\u202f]|[,;/])"
+    r"|([\p{L}\p{M}'’]++)(-))\1(?:\2\1)+",
     regex.IGNORECASE,
 )
 _GLUED_BEHIND = regex.compile(r"[,;:](?=\p{L})")

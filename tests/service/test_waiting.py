@@ -99,7 +99,7 @@ def test_work_begins_with_the_engine_s_consent():
 def test_a_full_server_refuses_by_the_size_of_a_body_alone(make_client, engine, monkeypatch, path, headers, body):
     client = make_client()
     engine.current_stats = BUSY
-    for reader in ("requests.JsonRequest._parse", "dialects.libretranslate.read_fields", "dialects.deepl.read_fields"):
+    for reader in ("requests.read_json", "dialects.libretranslate.read_fields", "dialects.deepl.read_fields"):
         monkeypatch.setattr(f"service.api.{reader}", _never)
     answer = client.post(path, content=body, headers=headers)
     assert answer.status_code == 503
