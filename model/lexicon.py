@@ -16,18 +16,13 @@ import re
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 
 from model.description import CheckpointError
 
 LEXICON_FILE = "lexicon.txt.gz"
-_NAMES, _TRANSLATED, _WRITTEN, _TRANSLATIONS, _SPELLINGS = _SECTIONS = (
-    "[names]", "[translated]", "[written]", "[translations]", "[spellings]",
-)  # fmt: skip
+_NAMES, _TRANSLATED, *_ = _SECTIONS = ("[names]", "[translated]", "[written]", "[translations]", "[spellings]")
 _WORD_PART = re.compile(r"[^\W\d_]+")
-_NEEDED = 2
-"""The others are not in older files."""
 
 
 @dataclass(frozen=True)
@@ -91,12 +86,15 @@ def parse_lexicon(content: bytes, path: Path) -> Lexicon:
     try:
         lines = gzip.decompress(content).decode().splitlines()
         lines = [line for line in lines if line and not line.startswith("#")]
-        if lines[0] != _NAMES:
-            raise ValueError(f"begins with {lines[0]!r}")
-        starts = [lines.index(name) for name in _SECTIONS[:_NEEDED]]
-        starts += [lines.index(name) for name in _SECTIONS[_NEEDED:] if name in lines]
-        found = [lines[start + 1 : end] for start, end in pairwise([*starts, len(lines)])]
-        names, translated, written, translations, spellings = [*found, [], [], []][: len(_SECTIONS)]
+        if lines[:1] != [_NAMES] or _TRANSLATED not in lines:
+            raise ValueError(f"begins with {lines[:1]}")
+        sections: dict[str, list[str]] = {name: [] for name in _SECTIONS}  # older files have the first two
+        for line in lines:
+            if line in sections:
+                section = sections[line]
+            else:
+                section.append(line)
+        names, translated, written, translations, spellings = sections.values()
         rows = [line.split(" ") for line in translations]
         return Lexicon(
             frozenset(names),
@@ -105,7 +103,7 @@ def parse_lexicon(content: bytes, path: Path) -> Lexicon:
             {word: tuple(others) for word, *others in rows},
             dict(line.split(" ") for line in spellings),
         )
-    except (OSError, EOFError, ValueError, IndexError, zlib.error) as error:
+    except (OSError, EOFError, ValueError, zlib.error) as error:
         raise CheckpointError(
             f"{path}: is no lexicon (lists under {_NAMES} and {_TRANSLATED}, gzip): {error}"
         ) from None

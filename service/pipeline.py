@@ -60,7 +60,7 @@ from service.text.segmenter import compress, has_letter
 from service.text.spaces import has_unusual_spaces, with_spaces
 from service.text.terms import Replaced, Terms
 from service.text.windows import window_spans
-from service.text.wording import WITHOUT, Change, changes, close_brackets, has_brackets, known_spellings, spoken
+from service.text.wording import WITHOUT, Change, changes, close_brackets, has_brackets, spoken
 
 WarningCode = Literal[
     "repetition",
@@ -946,22 +946,20 @@ class SegmentWork:
             pieces = exchanged(pieces, titles)
         return with_escapes(node.text, node.spans, with_spaces(node.text, node.spans, pieces))
 
-    def _changes(self, node: _Node, in_digits: Sequence[Change] = ()) -> Sequence[Change]:
+    def _changes(self, node: _Node, more: Sequence[Change] = ()) -> Sequence[Change]:
         """What the model is shown otherwise than it stands there."""
         found = self._ends(node)
         result: list[Change] = [(0, len(found.beginning), "")] if found.beginning else []
         if (repeated := self._repeated(node)) is not None:
             result.append((len(repeated.block), found.end, ""))
-        inner = [*changes(node.text, node.spans, self._vocabulary.source_language), *self._spellings(node)]
+        lexicon = self._vocabulary.lexicon
+        spellings = {} if lexicon is None else lexicon.spellings
+        inner = changes(node.text, node.spans, self._vocabulary.source_language, spellings)
         result += [change for change in inner if len(found.beginning) <= change[0] and change[1] <= found.end]
         if found.shown != found.marks:
             result.append((found.end, found.end + len(found.marks), found.shown))
-        free = [new for new in in_digits if not any(old[0] < new[1] and new[0] < old[1] for old in result)]
+        free = [new for new in more if not any(old[0] < new[1] and new[0] < old[1] for old in result)]
         return sorted([*result, *free]) if free else result
-
-    def _spellings(self, node: _Node) -> list[Change]:
-        lexicon = self._vocabulary.lexicon
-        return known_spellings(node.text, node.spans, lexicon.spellings) if lexicon and lexicon.spellings else []
 
     def _candidate(self, node: _Node, form: Form, hypothesis: Hypothesis) -> _Candidate | None:
         """What a hypothesis means; None if it lost something, or says nothing."""
@@ -1039,9 +1037,7 @@ class SegmentWork:
         if lexicon is not None and "untranslated" not in found:
             if is_copied_word(source, said, lexicon) or copied_words(source, said, lexicon):
                 found.append("copied")
-        if lexicon is not None and (
-            invented(source, said, lexicon) or lacks_shown(said, node.tries[-1].words if node.tries else ())
-        ):
+        if lexicon is not None and (invented(source, said, lexicon) or lacks_shown(said, node.tries[-1].words)):
             found.append("invented")
         if is_too_long(node.text.strip(), text.strip()):
             found.append("too_long")

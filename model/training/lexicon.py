@@ -24,7 +24,7 @@ from model.alignment import Pairs
 from model.lexicon import LEXICON_FILE, Lexicon, parts_of_words
 from model.training.aligner import Aligner, Rounds
 from model.training.data import SentencePair, read_pairs
-from model.training.links import word_spans
+from model.training.links import one_to_one, word_spans
 from model.training.settings import load_settings
 from model.training.spelling import other_spellings
 
@@ -102,10 +102,9 @@ def word_translations(
             [text[start:end].lower().replace("’", "'") for start, end in word_spans(text)]
             for text in (pair.first, pair.second)
         ]
-        times = Counter(first for first, _ in linked), Counter(second for _, second in linked)
-        for first, second in linked:
+        for first, second in one_to_one(linked):
             both = words[0][first], words[1][second]
-            if times[0][first] == times[1][second] == 1 and all(map(_WORD.fullmatch, both)):
+            if all(map(_WORD.fullmatch, both)):
                 source, target = reversed(both) if reverse else both
                 found[source][target] += max(weights[pair.source_name], _LEAST_WEIGHT)  # type: ignore[assignment]
     result = {}

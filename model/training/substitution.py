@@ -26,7 +26,7 @@ from pathlib import Path
 from model.alignment import Pairs
 from model.training.aligner import Aligner, Rounds
 from model.training.data import SentencePair, read_pairs, write_pairs
-from model.training.links import word_spans
+from model.training.links import one_to_one, word_spans
 from model.training.names import BASE
 
 SOURCE = "tatoeba-substituted"
@@ -105,9 +105,8 @@ def find_slots(pair: SentencePair, links: Pairs) -> Iterator[Slot]:
         [text[start:end].lower() for start, end in found]
         for text, found in zip((pair.first, pair.second), spans, strict=True)
     )
-    times = Counter(first for first, _ in links), Counter(second for _, second in links)
-    for first, second in sorted(links):
-        if times[0][first] != 1 or times[1][second] != 1 or not first or not second:
+    for first, second in one_to_one(links):
+        if not first or not second:
             continue
         slot = Slot(pair, spans[0][first], spans[1][second], _place(english, french, first, second))
         if slot.place[1] == "article" and _BEFORE_NOUNS.fullmatch(french[second]):

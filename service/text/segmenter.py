@@ -194,9 +194,10 @@ def _inline_markers(line: str) -> list[tuple[int, int]]:
 
 
 def _dotted_markers(line: str) -> list[tuple[int, int]]:
-    matches = list(_DOTTED_MARKER.finditer(line))
-    if len(matches) < 2 or line[: matches[0].start()].strip():
+    start = len(line) - len(line.lstrip())
+    if _DOTTED_MARKER.match(line, start) is None:  # nearly always
         return []
+    matches = list(_DOTTED_MARKER.finditer(line, start))
     for series in _SERIES:
         found: list[tuple[int, int]] = []
         for match in matches:

@@ -12,6 +12,7 @@ import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 import regex
 
@@ -21,6 +22,8 @@ from service.text.forms import QUOTE, Piece, Spoken
 from service.text.kept import KeptSpan
 from service.text.languages import base_language
 from service.text.quotes import doubled, pairs
+
+_NO_SPELLINGS: Mapping[str, str] = MappingProxyType({})
 
 Change = tuple[int, int, str]
 """`[start, end)` of the text, and what is shown instead; an empty stretch is an insertion."""
@@ -79,13 +82,17 @@ _DAY = regex.compile(rf"(?<!\d[.,]|\d)\d{{1,2}}(st|nd|rd|th)( of)? (?:{_MONTHS})
 _DAY_AFTER = regex.compile(rf"(?<!\p{{L}})(?:{_MONTHS}) \d{{1,2}}(st|nd|rd|th)(?!\w)")
 
 
-def changes(text: str, spans: Sequence[KeptSpan], language: str) -> tuple[Change, ...]:
+def changes(
+    text: str, spans: Sequence[KeptSpan], language: str, spellings: Mapping[str, str] = _NO_SPELLINGS
+) -> tuple[Change, ...]:
     """What to show differently of a text, in order, outside its kept spans.
 
     Args:
         text: A segment.
         spans: Its kept spans.
         language: Code of its language.
+        spellings: Words that the model's training data hardly has so, and how it has them, in small letters
+            (`model.lexicon.Lexicon.spellings`).
     """
     is_english = base_language(language) == "en"
     found = [
@@ -96,28 +103,19 @@ def changes(text: str, spans: Sequence[KeptSpan], language: str) -> tuple[Change
             _pauses(text),
             shown_escapes(text),
             _english(text) if is_english else (),
+            _spellings(text, spellings) if spellings else (),
         )
         if not any(span.start < change[1] and change[0] < span.end for span in spans)
     ]
     return tuple(sorted(found))
 
 
-def known_spellings(text: str, spans: Sequence[KeptSpan], spellings: Mapping[str, str]) -> list[Change]:
-    """Words that the model's training data hardly has as they are spelled here, and how it has them.
-
-    Args:
-        text: A segment.
-        spans: Its kept spans.
-        spellings: `{"neighbour": "neighbor"}`, in small letters (`model.lexicon.Lexicon.spellings`).
-    """
-    found = []
-    for match in _PLAIN_WORD.finditer(text) if spellings else ():
-        other = spellings.get(match[0].lower())
-        if other and not any(span.start < match.end() and match.start() < span.end for span in spans):
+def _spellings(text: str, spellings: Mapping[str, str]) -> Iterator[Change]:
+    for match in _PLAIN_WORD.finditer(text):
+        if other := spellings.get(match[0].lower()):
             if match[0][0].isupper():
                 other = other.upper() if match[0].isupper() else other[0].upper() + other[1:]
-            found.append((match.start(), match.end(), other))
-    return found
+            yield match.start(), match.end(), other
 
 
 def spoken(text: str, spans: Sequence[KeptSpan], source_language: str, target_language: str) -> tuple[Spoken, ...]:

@@ -321,6 +321,11 @@ def test_a_spelling_that_the_training_data_lacks_is_shown_as_it_has_it():
     assert (outcome.nth_text(0), shown) == ("La couleur ici.", ["The color here."])
 
 
+def test_a_spelling_before_another_change_is_shown_too():
+    _, shown = run("The colour cant fade.", str.upper, lexicon=WORDS)
+    assert shown == ["The color can't fade."]
+
+
 def test_titles_are_shown_as_words_and_written_as_the_target_has_them():
     outcome, shown = run("Mr. and Mrs. Brown met.", lambda _: "Mister et Mrs. Brown se sont vus.", target="fr")
     assert outcome.nth_text(0) == "M. et Mme Brown se sont vus."

@@ -5,7 +5,7 @@ import pytest
 from model.tokenizer import MASK_CHARACTERS, Tokenizer
 from model.training.beside import beside_path, write_beside
 from model.training.data import DataError, SentencePair
-from model.training.links import KIND, format_links, read_linked_pairs, token_links, word_spans
+from model.training.links import KIND, format_links, one_to_one, read_linked_pairs, token_links, word_spans
 
 TOKENIZER = "tests/data/tiny_checkpoint/tokenizer.model"
 
@@ -18,6 +18,10 @@ def test_words_are_cut_at_elisions_and_marks():
     assert words("Don't wait... it's 3 o'clock!") == ["Don't", "wait", "...", "it's", "3", "o'clock", "!"]
     assert words("Qu'est-ce que l'été, aujourd'hui ?") == ["Qu'", "est-ce", "que", "l'", "été", ",", "aujourd'hui", "?"]
     assert words(f"{MASK_CHARACTERS[0]} ({MASK_CHARACTERS[1]})") == [MASK_CHARACTERS[0], "(", MASK_CHARACTERS[1], ")"]
+
+
+def test_a_word_with_two_links_is_linked_one_to_one_with_neither():
+    assert one_to_one({(3, 1), (0, 0), (1, 2), (2, 2), (4, 4), (4, 5)}) == [(0, 0), (3, 1)]
 
 
 def test_every_token_of_a_word_is_linked_to_every_token_of_its_partner():

@@ -2,7 +2,7 @@ import pytest
 
 from service.text.forms import Piece, make_form
 from service.text.kept import KeptSpan, kept_spans
-from service.text.wording import changes, close_brackets, known_spellings, spoken
+from service.text.wording import changes, close_brackets, spoken
 
 
 def shown(text, language="en"):
@@ -97,5 +97,11 @@ def test_every_character_knows_where_it_comes_from():
 def test_words_are_shown_as_the_model_knows_them_spelled():
     spellings = {"neighbour": "neighbor", "colour": "color"}
     text = "Neighbour, my COLOUR is colour.txt or #colour or colours."
-    assert known_spellings(text, (), spellings) == [(0, 9, "Neighbor"), (14, 20, "COLOR")]
-    assert known_spellings(text, [KeptSpan(14, 20, "COLOUR", "code")], spellings) == [(0, 9, "Neighbor")]
+    assert changes(text, (), "en", spellings) == ((0, 9, "Neighbor"), (14, 20, "COLOR"))
+    assert changes(text, [KeptSpan(14, 20, "COLOUR", "code")], "en", spellings) == ((0, 9, "Neighbor"),)
+
+
+def test_spellings_stand_in_order_with_the_other_changes():
+    text = "My neighbour cant see the colour."
+    found = changes(text, (), "en", {"neighbour": "neighbor", "colour": "color"})
+    assert make_form(text, (), [], ("7",), changes=found).text == "My neighbor can't see the color."
