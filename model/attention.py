@@ -100,6 +100,16 @@ def split_heads(flat: Tensor, num_heads: int) -> Tensor:
     return flat.view(batch, length, num_heads, width // num_heads).transpose(1, 2)
 
 
+def _split(flat: Tensor, count: int, num_heads: int) -> tuple[Tensor, ...]:
+    """(B, Q, count * M) -> ``count`` tensors (B, H, Q, D).
+
+    `unbind` and not `chunk`: its gradient is written once; each chunk's is filled up with zeros, and all are added.
+    """
+    batch, length, width = flat.shape
+    head_width = width // (count * num_heads)
+    return flat.view(batch, length, count, num_heads, head_width).permute(2, 0, 3, 1, 4).unbind(0)
+
+
 def merge_heads(split: Tensor) -> Tensor:
     """(B, H, Q, D) -> (B, Q, H * D): the heads' outputs side by side."""
     batch, num_heads, length, width = split.shape
@@ -129,14 +139,10 @@ class SelfAttention(nn.Module):
 
     def project(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(B, T, M) -> queries, keys and values, each (B, H, T, D)."""
-        queries, keys, values = self.qkv(hidden).chunk(3, dim=-1)
+        queries, keys, values = _split(self.qkv(hidden), 3, self.num_heads)
         if self.keeps_half:
             keys, values = _through_half(keys), _through_half(values)
-        return (
-            split_heads(queries, self.num_heads),
-            split_heads(keys, self.num_heads),
-            split_heads(values, self.num_heads),
-        )
+        return queries, keys, values
 
     def combine(self, mixed: Tensor) -> Tensor:
         """The heads' results (B, H, T, D), side by side and through W_O: (B, T, M)."""
@@ -166,10 +172,10 @@ class CrossAttention(nn.Module):
 
     def project_memory(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         """The encoder's output (B, S, M) -> keys and values, each (B, H, S, D)."""
-        keys, values = self.kv(memory).chunk(2, dim=-1)
+        keys, values = _split(self.kv(memory), 2, self.num_heads)
         if self.keeps_half:
             keys, values = _through_half(keys), _through_half(values)
-        return split_heads(keys, self.num_heads), split_heads(values, self.num_heads)
+        return keys, values
 
     def combine(self, mixed: Tensor) -> Tensor:
         """The heads' results (B, H, T, D), side by side and through W_O: (B, T, M)."""

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from model.config import SinusoidLayout, TransformerConfig
+from model.dropout import dropout
 from model.linear import Linear, check_row_blocks, in_row_blocks
 
 _SINUSOID_BASE = 10_000.0
@@ -113,7 +114,7 @@ class Embedding(nn.Module):
                 count = max_position + 1
             table = self._position_rows(count, embedded)
             embedded = embedded + (table[:count] if positions is None else table[positions])
-        return functional.dropout(embedded, self._dropout, self.training)
+        return dropout(embedded, self._dropout, self.training)
 
     def position_rows(self, count: int) -> Tensor | None:
         """At least the first ``count`` rows of what is added for positions, float32; None when nothing is.
@@ -248,5 +249,6 @@ class Residual(nn.Module):
 
     def after(self, hidden: Tensor, update: Tensor) -> Tensor:
         """The stream after the sublayer's ``update``; both (B, T, d_model)."""
-        total = hidden + functional.dropout(update, self._dropout, self.training)
+        # In one format: to add bfloat16 to float32, as under autocast, takes ten times as long.
+        total = hidden + dropout(update, self._dropout, self.training).to(hidden.dtype)
         return total if self._pre else self.norm(total)

@@ -288,15 +288,13 @@ class Transformer(nn.Module):
         memory = self.encode(source_ids, source_mask)
         return self.logits(self.decode(target_ids, memory, source_mask))
 
-    def forward_guided(
-        self, source_ids: Tensor, source_mask: Tensor | None, target_ids: Tensor, layer: int, head: int
+    def decode_guided(
+        self, target_ids: Tensor, memory: Tensor, source_mask: Tensor | None, layer: int, head: int
     ) -> tuple[Tensor, Tensor]:
-        """As :meth:`forward`, with the logarithms of one cross-attention head's weights, (B, T, S) float32."""
-        memory = self.encode(source_ids, source_mask)
-        hidden, log_weights = self.decoder.forward_guided(
+        """As :meth:`decode`, with the logarithms of one cross-attention head's weights, (B, T, S) float32."""
+        return self.decoder.forward_guided(
             self.target_embedding(target_ids), memory, _key_mask(source_mask), layer, head
         )
-        return self.logits(hidden), log_weights
 
     def prefill(self, sources: Sequence[Sequence[int]]) -> DecodingState:
         """Encode sources and prepare to decode them, one row each.

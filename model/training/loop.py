@@ -6,6 +6,7 @@ events, and ``checkpoint/``, the averaged model in the form that the server load
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import hashlib
 import itertools
@@ -16,7 +17,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ from model.training.distributed import Processes, agree, join_processes, leave_p
 from model.training.evaluation import DevSet, dev_scores
 from model.training.links import KIND as LINKS
 from model.training.links import read_linked_pairs, token_links
-from model.training.loss import guided_alignment_loss, label_smoothed_loss
+from model.training.loss import guided_alignment_loss, projected_loss
 from model.training.optimizer import Optimizers
 from model.training.progress import Progress
 from model.training.schedule import learning_rate_factor
@@ -57,6 +58,11 @@ _FREE_ON_RESUME = {
     "total_steps", "cooldown_fraction", "log_every", "evaluate_every", "checkpoint_every_seconds", "dev_sentences",
     "threads", "compile",
 }  # fmt: skip
+
+
+# From malloc.h of the GNU C library.
+_M_TRIM_THRESHOLD = -1
+_M_MMAP_THRESHOLD = -3
 
 
 class ResumeError(ValueError):
@@ -83,16 +89,21 @@ class TrainingLoss(nn.Module):
         alignment: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """The summed losses of one micro-batch, two scalars: what to minimise, and the translation's part of it."""
+        model = self.model
         with torch.autocast(source_ids.device.type, dtype=torch.bfloat16, enabled=self._bfloat16):
+            memory = model.encode(source_ids, source_mask)
             if self._guided is None:
-                logits = self.model(source_ids, source_mask, target_inputs)
+                hidden = model.decode(target_inputs, memory, source_mask)
             else:
-                logits, log_weights = self.model.forward_guided(
-                    source_ids, source_mask, target_inputs, self._guided.layer, self._guided.head
+                hidden, log_weights = model.decode_guided(
+                    target_inputs, memory, source_mask, self._guided.layer, self._guided.head
                 )
-        loss = label_smoothed_loss(
-            logits.flatten(0, 1), target_outputs.flatten(), self.model.config.pad_id, self._smoothing
-        )
+        if self._bfloat16:
+            hidden = hidden.bfloat16()
+        loss = projected_loss(
+            hidden.flatten(0, 1), model.output.effective_weight(), model.output.bias, target_outputs.flatten(),
+            model.config.pad_id, self._smoothing,
+        )  # fmt: skip
         if self._guided is None:
             return loss, loss.detach()
         assert alignment is not None
@@ -441,6 +452,17 @@ class _StopSignals:
         signal.signal(number, signal.SIG_DFL)
 
 
+def _keep_freed_memory() -> None:
+    """Ask the C library to keep the memory that tensors free, up to 32 MB each.
+
+    By default it gives larger pieces back to the system at once, and every step begins with thousands of page faults.
+    """
+    with suppress(OSError, AttributeError):  # another C library
+        mallopt = ctypes.CDLL("libc.so.6").mallopt
+        mallopt(_M_MMAP_THRESHOLD, 32 << 20)
+        mallopt(_M_TRIM_THRESHOLD, (1 << 31) - 1)
+
+
 def _on_device(batch: Batch, device: torch.device) -> tuple[Tensor, ...]:
     tensors = (
         batch.source_ids.to(device, non_blocking=True),
@@ -531,6 +553,7 @@ def main(
     settings = load_settings(config_path)
     folder = run_folder if run_folder is not None else Path("runs") / config_path.stem
     processes = join_processes()
+    _keep_freed_memory()
     try:
         trainer = Trainer(settings, folder, processes)
         resumed = not fresh and trainer.resume()
