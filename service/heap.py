@@ -14,18 +14,13 @@ those that are there at the start are looked at no more, and the others when not
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
-from typing import Any
 
-# <malloc.h>
-_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
+from model.allocator import ARENA_MAX, LARGE_BYTES, MMAP_THRESHOLD, TRIM_THRESHOLD, give_back_memory, tell_allocator
 
 _SMALL_BYTES = 256 * 1024
-_LARGE_BYTES = 32 * 1024**2  # the most that glibc allows, and what it would learn
 _MAX_ARENAS = 2  # Python's threads take turns; a heap for each of them is mostly holes
 
 _THRESHOLDS = 700, 10, 1_000
@@ -51,28 +46,12 @@ async def collect_when_quiet(is_quiet: Callable[[], bool]) -> None:
 @contextmanager
 def reading_a_model() -> Iterator[None]:
     """While it lasts all that is large is given back when freed; at its end the holes that are left."""
-    _tell(_ARENA_MAX, _MAX_ARENAS)
-    _tell(_MMAP_THRESHOLD, _SMALL_BYTES)
-    _tell(_TRIM_THRESHOLD, _SMALL_BYTES)
+    tell_allocator(ARENA_MAX, _MAX_ARENAS)
+    tell_allocator(MMAP_THRESHOLD, _SMALL_BYTES)
+    tell_allocator(TRIM_THRESHOLD, _SMALL_BYTES)
     try:
         yield
     finally:
-        _tell(_MMAP_THRESHOLD, _LARGE_BYTES)
-        _tell(_TRIM_THRESHOLD, 2 * _LARGE_BYTES)
-        if (library := _glibc()) is not None:
-            library.malloc_trim(0)
-
-
-def _tell(parameter: int, value: int) -> None:
-    if (library := _glibc()) is not None:
-        library.mallopt(parameter, value)
-
-
-@cache
-def _glibc() -> Any:
-    """The C library of this process if it is glibc."""
-    try:
-        library = ctypes.CDLL(None)
-        return library if hasattr(library, "gnu_get_libc_version") and hasattr(library, "mallopt") else None
-    except OSError:
-        return None
+        tell_allocator(MMAP_THRESHOLD, LARGE_BYTES)
+        tell_allocator(TRIM_THRESHOLD, 2 * LARGE_BYTES)
+        give_back_memory()

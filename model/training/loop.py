@@ -6,7 +6,6 @@ events, and ``checkpoint/``, the averaged model in the form that the server load
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
 import hashlib
 import itertools
@@ -17,7 +16,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from model.allocator import keep_freed_memory
 from model.checkpoint import load_checkpoint, save_checkpoint
 from model.tokenizer import Tokenizer, train_tokenizer
 from model.training.averaging import WeightAverage
@@ -58,11 +58,6 @@ _FREE_ON_RESUME = {
     "total_steps", "cooldown_fraction", "log_every", "evaluate_every", "checkpoint_every_seconds", "dev_sentences",
     "threads", "compile",
 }  # fmt: skip
-
-
-# From malloc.h of the GNU C library.
-_M_TRIM_THRESHOLD = -1
-_M_MMAP_THRESHOLD = -3
 
 
 class ResumeError(ValueError):
@@ -452,17 +447,6 @@ class _StopSignals:
         signal.signal(number, signal.SIG_DFL)
 
 
-def _keep_freed_memory() -> None:
-    """Ask the C library to keep the memory that tensors free, up to 32 MB each.
-
-    By default it gives larger pieces back to the system at once, and every step begins with thousands of page faults.
-    """
-    with suppress(OSError, AttributeError):  # another C library
-        mallopt = ctypes.CDLL("libc.so.6").mallopt
-        mallopt(_M_MMAP_THRESHOLD, 32 << 20)
-        mallopt(_M_TRIM_THRESHOLD, (1 << 31) - 1)
-
-
 def _on_device(batch: Batch, device: torch.device) -> tuple[Tensor, ...]:
     tensors = (
         batch.source_ids.to(device, non_blocking=True),
@@ -553,7 +537,7 @@ def main(
     settings = load_settings(config_path)
     folder = run_folder if run_folder is not None else Path("runs") / config_path.stem
     processes = join_processes()
-    _keep_freed_memory()
+    keep_freed_memory()
     try:
         trainer = Trainer(settings, folder, processes)
         resumed = not fresh and trainer.resume()

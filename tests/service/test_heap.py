@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+from model import allocator
 from service import heap
 
 pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is told anything")
@@ -49,6 +50,6 @@ def test_what_is_large_is_given_back_at_once_while_a_model_is_read_and_kept_for_
 
 
 def test_another_c_library_is_told_nothing(monkeypatch):
-    monkeypatch.setattr(heap, "_glibc", lambda: None)
+    monkeypatch.setattr(allocator, "_glibc", lambda: None)
     with heap.reading_a_model():
         pass
