@@ -149,6 +149,11 @@ _EXPRESSION_ESCAPE = r"\\[bBdDsSwW](?:[+*]|\{\d{1,3}(?:,\d{0,3})?\})"
 _LAST_BLANK = rf"(?:[nrt](?:\\[nrt])*+(?![\w.$~-])|(?<=\.(?:{_FILE_ENDINGS})\\{{1,2}})[nrt])"
 _NAME_IN_PATH = rf"(?!{_LAST_BLANK})[\w.$~@-]{{1,60}}+"
 _NAMES_IN_PATH = rf"[\w.~@-]{{1,60}}+(?:\\{{1,2}}{_NAME_IN_PATH}){{1,20}}+"
+# Names of more than one word, with a part of the path behind them: Program Files, new folder.
+_SPACED_IN_PATH = (
+    r"(?:(?:[ ](?!(?:and|as|at|by|for|from|in|into|is|of|on|or|that|the|then|to|with)[ ])[\w.$()-]++){1,3}+"
+    r"(?=\\{1,2}[\w.]))?+"
+)
 _NETWORK_PATH = (
     rf"(?:\\\\[\w.$-]++(?:\\(?!{_LAST_BLANK})[\w.$-]++(?:(?:[ ][\w.$-]++){{1,3}}(?=\\\w\w))?+)++"
     r"|\\{4}[\w.$-]++(?:\\\\[\w.$-]++)++)"
@@ -216,6 +221,10 @@ _STRUCTURED = regex.compile(
           {_NAMES_IN_PATH}(?:\\(?!{_LAST_BLANK}))?+
         | (?<![\w\\]){_NAMES_IN_PATH}(?<=\.(?:{_FILE_ENDINGS})\.?) )
       )
+    | (?P<relative> (?<![\w.)\]}}"'’!?\\])(?:\.{{1,2}}|~)(?:\\{{1,2}}{_NAME_IN_PATH})++(?:\\(?!{_LAST_BLANK}))?+
+        | (?<![\w%])%[A-Za-z_]\w{{0,40}}%(?:\\{{1,2}}{_NAME_IN_PATH})++(?:\\(?!{_LAST_BLANK}))?+
+        # Not a line break behind a drive: a sentence goes on there.
+        | (?<![\w:])[A-Z]:\\[nrt](?=[,;)]|\.?\Z|[ ]\p{{Ll}}) )
     | (?P<code> (?<!`)(?P<ticks>`{{1,3}})(?!`)[^\n]{{1,{_MAX_LENGTH}}}?(?<!`)(?P=ticks)(?!`) )
     | (?P<url>
           (?:(?:https?|ftps?|sftp|ssh|git|wss?|file|data|irc|magnet)://|(?:mailto|tel|urn|doi|javascript):(?=[^\s])|www\.(?=\w))
@@ -253,7 +262,7 @@ _STRUCTURED = regex.compile(
         | {_ESCAPED_TAG}
         | &(?:\#\d{{1,10}}|\#[xX][0-9A-Fa-f]{{1,8}}|[A-Za-z]\w{{0,30}}); )
     | (?P<path>
-          (?<![\w])[A-Za-z]:(?=[\\/](?!{_LAST_BLANK}))(?:[\\/]{{1,2}}(?!{_LAST_BLANK}){_IN_DRIVE_PATH}++)*+(?:[\\/](?!{_LAST_BLANK}))?+
+          (?<![\w])[A-Za-z]:(?=[\\/](?!{_LAST_BLANK}))(?:[\\/]{{1,2}}(?!{_LAST_BLANK}){_IN_DRIVE_PATH}++{_SPACED_IN_PATH})*+(?:[\\/](?!{_LAST_BLANK}))?+
         | (?<![\w./~:<)\]}}])(?:~|\.{{1,2}})?/(?:[\w.+@%~=:-]++/)*+[\w.+@%~=-]++/?+{_QUERY}
         | (?<![\w.@/-])(?:[\w.@+-]++/)++[\w@+-]++\.(?:{_FILE_ENDINGS})(?!\w){_QUERY}
         | (?<![\w.@/-])[\w][\w-]*+(?:\.[\w-]+)*?\.(?:{_FILE_ENDINGS})(?![\w(-]|\.\w){_QUERY}
@@ -390,6 +399,7 @@ _KIND_OF: dict[str, Kind] = {kind: kind for kind in KINDS} | {
     "at": "email",
     "scp": "path",
     "share": "path",
+    "relative": "path",
     "backslashed": "path",
     "tex": "code",
     "escaped": "format",

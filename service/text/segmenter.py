@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from service.text.escapes import blank_escapes
 from service.text.kept import structured_spans
+from service.text.messages import message_spans
 from service.text.sentences import sentence_spans
 from service.text.windows import window_spans
 
@@ -168,18 +169,24 @@ def _sentences(text: str, language: str, split: bool) -> Iterator[tuple[int, int
 
 
 def _lines(text: str, split: bool) -> Iterator[tuple[int, int]]:
-    """The lines of a text; those with a list in them are parted at its markers."""
+    """The lines of a text, of files of messages only their texts; those with a list are parted at its markers."""
     for line in _LINE.finditer(text):
-        cuts = blank_escapes(line[0])
-        if split and ") " in line[0]:
-            cuts = sorted([*cuts, *_inline_markers(line[0])])
-        if split and ". " in line[0]:
-            cuts = sorted([*cuts, *_dotted_markers(line[0])])
-        done = line.start()
-        for start, end in cuts:
-            yield done, line.start() + start
-            done = line.start() + end
-        yield done, line.end()
+        texts = message_spans(line[0])
+        for first, last in [(0, len(line[0]))] if texts is None else texts:
+            yield from _parts_of_line(text[line.start() + first : line.start() + last], line.start() + first, split)
+
+
+def _parts_of_line(line: str, offset: int, split: bool) -> Iterator[tuple[int, int]]:
+    cuts = blank_escapes(line)
+    if split and ") " in line:
+        cuts = sorted([*cuts, *_inline_markers(line)])
+    if split and ". " in line:
+        cuts = sorted([*cuts, *_dotted_markers(line)])
+    done = 0
+    for start, end in cuts:
+        yield offset + done, offset + start
+        done = end
+    yield offset + done, offset + len(line)
 
 
 def _inline_markers(line: str) -> list[tuple[int, int]]:

@@ -309,3 +309,26 @@ def test_accents_in_two_characters_are_read_as_those_in_one(bundled_server):
 def test_a_document_cut_off_in_a_tag_keeps_its_words(bundled_server):
     sources = {"<p>The car</p": "<p>La voiture</p>", "<p>The cat</": "<p>Le chat&lt;/</p>"}
     assert texts(bundled_server, sources, format="html") == list(sources.values())
+
+
+def test_of_a_line_of_messages_the_text_is_translated_and_nothing_else(bundled_server):
+    sources = {
+        "key={}": "The door is open.",
+        "app.TITLE={}": "Close the door",
+        'name="{}"': "The door is open.",
+        '"key" = "{}";': "The door is open.",
+        '{{"title": "{}", "n": 3, "type": "button"}}': "The door is open.",
+        '{{\n  "n": 3,\n  "title": "{}"\n}}': "The door is open.",
+    }
+    alone = texts(bundled_server, sources.values())
+    found = texts(bundled_server, [frame.format(text) for frame, text in sources.items()])
+    assert found == [frame.format(text) for frame, text in zip(sources, alone, strict=True)]
+    assert not set(alone) & set(sources.values())
+
+
+def test_paths_with_backslashes_are_kept_byte_for_byte(bundled_server):
+    paths = [r"D:\n", r"C:\docs\new\table", r".\new\table", r"%TEMP%\new\report", r"C:\Program Files\new folder\table"]
+    found = texts(bundled_server, [*paths, *(f"The file is in {path}, I think." for path in paths)])
+    assert found[: len(paths)] == paths
+    for path, target in zip(paths, found[len(paths) :], strict=True):
+        assert f"{path}, " in target and target.count("\\") == path.count("\\"), target
