@@ -4,15 +4,16 @@
     emphasis.text                                          # "The big dog barks."
     emphasis.insertions("Le gros chien aboie.", votes)     # [(3, "**"), (7, "**")]
 
-Pairs of `*`, `**`, `***`, `_`, `__`, `___` and `~~` count, about as CommonMark pairs them, but none inside a word:
-marks hug words, and what stands in a name, a number or code is none. A model is shown the sentence whole, without them;
+Pairs of `*`, `**`, `***`, `_`, `__`, `___` and `~~` count, about as CommonMark pairs them: marks hug words, or the
+marks of a sentence (`this**?**`), and what stands in a name, a number or code is none. Within a word (`**b**ig`) only
+two stars or tildes are, and its translation is emphasised whole. A model is shown the sentence whole, without them;
 they go where the tags of HTML would (`service/text/tags.py`). A mark without a partner stays what it was, a sign; but
 at an end of the sentence it stays at that end, for its partner may be in another one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import regex
@@ -24,6 +25,7 @@ _SIGNS = frozenset("*_~")
 _RUN = regex.compile(r"(?<!\\)([*_~])\1*+")
 _OPENING_BRACKETS, _CLOSING_MARKS = "([{«“‘", ")]}»”’.,:;!?…"
 _FINAL = regex.compile(r"[.!?…:]")
+_ONLY_MARKS = regex.compile(r"[.!?…:;,]++")
 _ELISION = regex.compile(r"(?<=['’])[\p{L}\p{M}\p{N}]++")
 _MAX_DEPTH = 8
 """Nobody nests deeper, and tags are placed level by level."""
@@ -67,27 +69,44 @@ class Emphasis:
             of them around nothing.
         """
         items, before, after = self.items, self.before, self.after
+        if translation == self.text:  # nothing has moved
+            inner = sorted((place, token) for item in _all(items) for place, token in _tokens(item))
+            items = ()
+        else:
+            inner = []
         while items:
             placed = place_tags(self.text, translation, items, votes).insertions
             inner = [(place, token) for place, tokens, _ in placed for token in tokens]
-            empty = _first_empty(items, {token: place for place, token in inner}, translation)
-            if empty is None:
+            places = {token: place for place, token in inner}
+            empty = [item for item in _all(items) if self._is_empty(item, places, translation)]
+            if not empty:
                 break
-            # There are fewer words than pairs of marks: these go around all of them.
-            items = _without(items, empty)
-            before, after = before + self.marks[empty.opening[0]], self.marks[empty.closing[0]] + after
-        else:
             inner = []
+            # There are fewer words than pairs of marks: these go around all of them.
+            items = _without(items, {item.opening for item in empty})
+            before += "".join(self.marks[item.opening[0]] for item in empty)
+            after = "".join(self.marks[item.closing[0]] for item in reversed(empty)) + after
         closing = {token for item in _all(items) for token in item.closing}
+        behind_marks = {token for item in _all(items) if not self._has_words(item) for token in item.closing}
         found = [(0, before)] if before else []
         for index, (place, token) in enumerate(inner):
             # Nothing closes between an article and its word: *l'*eau would be no emphasis.
             elided = _ELISION.match(translation, place) if token in closing else None
+            # All marks of `?!` stand together.
+            elided = _ONLY_MARKS.match(translation, place) if token in behind_marks else elided
             following = next((other for other, _ in inner[index + 1 :] if other > place), len(translation))
             if elided and elided.end() <= following:
                 place = elided.end()
             found.append((max(place, found[-1][0] if found else 0), self.marks[token]))
         return [*found, *([(len(translation), after)] if after else [])]
+
+    def _is_empty(self, item: Element, places: dict[int, int], translation: str) -> bool:
+        """Whether there is no word of the translation in an element; marks are enough where it had nothing else."""
+        inside = translation[places[item.opening[0]] : places[item.closing[0]]]
+        return not (any(map(str.isalnum, inside)) if self._has_words(item) else inside.strip())
+
+    def _has_words(self, item: Element) -> bool:
+        return any(map(str.isalnum, self.text[item.start : item.end]))
 
 
 def find_emphasis(text: str) -> Emphasis | None:
@@ -153,11 +172,19 @@ def _runs(text: str) -> Iterator[_Run]:
         if not (end - start == 2 if match[1] == "~" else end - start <= 3) or not free.issuperset(range(start, end)):
             continue
         left, right = text[start - 1 : start], text[end : end + 1]
-        opens = bool(right) and not right.isspace() and not left.isalnum()
+        # Within a word, or before the marks behind it.
+        is_inside = left.isalpha() and match[1] != "_" and end - start == 2
+        opens = bool(right) and not right.isspace() and (not left.isalnum() or is_inside)
         opens = opens and (
-            right.isalnum() or right in _SIGNS or not left or left.isspace() or left in _OPENING_BRACKETS
+            right.isalnum()
+            or right in _SIGNS
+            or not left
+            or left.isspace()
+            or left in _OPENING_BRACKETS
+            or (is_inside and _ONLY_MARKS.match(right) is not None)
         )
-        closes = bool(left) and not left.isspace() and not right.isalnum()
+        is_inside = right.isalpha() and match[1] != "_" and end - start == 2
+        closes = bool(left) and not left.isspace() and (not right.isalnum() or is_inside)
         closes = closes and (
             left.isalnum() or left in _SIGNS or not right or right.isspace() or right in _CLOSING_MARKS
         )
@@ -180,7 +207,9 @@ def _pairs(text: str, runs: Sequence[_Run]) -> list[tuple[_Span, _Span]]:
             while text[stack[-1].start] != sign:
                 pop()  # nothing reaches over the end of another
             opening = stack[-1]
-            if not any(map(str.isalnum, text[opening.end : run.start])):
+            inside = text[opening.end : run.start]
+            is_mark = run.end - run.start == 2 and _ONLY_MARKS.fullmatch(inside) is not None
+            if not (any(map(str.isalnum, inside)) or is_mark):
                 break
             size = min(opening.free, run.free)
             found.append((opening, run, opening.free, run.free))
@@ -238,6 +267,12 @@ def _nested(spans: Sequence[tuple[int, int, int, int]]) -> tuple[Element, ...] |
     return tuple(levels[0][1])
 
 
+def _tokens(item: Element) -> Iterator[tuple[int, int]]:
+    """Where the marks of an element stand that has not moved: the place, and which of the marks, in order of both."""
+    yield item.start, item.opening[0]
+    yield item.end, item.closing[0]
+
+
 def _all(items: Sequence[Element | Point]) -> Iterator[Element]:
     for item in items:
         if isinstance(item, Element):
@@ -245,20 +280,12 @@ def _all(items: Sequence[Element | Point]) -> Iterator[Element]:
             yield from _all(item.items)
 
 
-def _first_empty(items: Sequence[Element], places: dict[int, int], translation: str) -> Element | None:
-    """An element with no word of the translation in it."""
-    for item in _all(items):
-        if not any(map(str.isalnum, translation[places[item.opening[0]] : places[item.closing[0]]])):
-            return item
-    return None
-
-
-def _without(items: Sequence[Element | Point], empty: Element) -> tuple[Element, ...]:
-    """The elements but for one; what is in it stays."""
+def _without(items: Sequence[Element | Point], openings: Collection[tuple[int, ...]]) -> tuple[Element, ...]:
+    """The elements but for those with these openings; what is in them stays."""
     result: list[Element] = []
     for item in items:
-        if item is empty:
-            result += (each for each in empty.items if isinstance(each, Element))
-        elif isinstance(item, Element):
-            result.append(Element(item.start, item.end, _without(item.items, empty), item.opening, item.closing))
+        if isinstance(item, Element):
+            inner = _without(item.items, openings)
+            is_empty = item.opening in openings
+            result += inner if is_empty else [Element(item.start, item.end, inner, item.opening, item.closing)]
     return tuple(result)

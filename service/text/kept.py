@@ -283,6 +283,7 @@ _STRUCTURED = regex.compile(
         | (?<![\w.])(?:(?<!->|::){_CALLED}\((?:\)|{_ARGUMENTS})|\w\(\w\));?+
         | (?<![\w.-])[A-Za-z]\w*+(?:::\w++)++
         | (?<![\w/.-])(?!w/o)\w(?:/\w)++(?![\w/])
+        | (?<![\w~^])[A-Za-z]\w{{0,10}}+(?:(?P<raised>[~^])\w{{1,10}}+(?P=raised)\w{{0,10}}+)++(?![\w~^])
         | (?<![\w&+])\p{{L}}\w{{0,20}}+(?:(?:&amp;|[&+])\p{{L}}\w{{0,20}}+){{1,5}}+(?![\w&+;])
         | (?<![\w+\#])\p{{Lu}}(?:\+\+|\#)(?![\w+\#])
         | (?<![\w.&=-])\p{{L}}\w{{0,40}}+=
@@ -353,8 +354,10 @@ _PLAIN_WORD = (
 )
 _PLAIN = re.compile(rf"""(?:"?+{_PLAIN_WORD}(?:['-]{_PLAIN_WORD})*+[.,;:!?]?+"?+(?:[ ]|\Z))++""")
 
-# Without a sentence around them they say nothing: U.S., J.R.R., a letter that is no word.
-_INITIALS_ALONE = regex.compile(r"(?:\p{Lu}\.){2,8}+[.!?…]*+|[B-HJ-NP-XZb-hj-npq-xz]")
+# Without a sentence around them they say nothing: U.S., J.R.R., a letter that is no word, several: a b c.
+_INITIALS_ALONE = regex.compile(
+    r"(?:\p{Lu}\.){2,8}+[.!?…]*+|[B-HJ-NP-XZb-hj-npq-xz]|(?=.{0,4}[B-HJ-Zb-hj-z])[A-Za-z](?:,?[ ][A-Za-z])++"
+)
 
 # Longer than any word of an alphabet, also with hyphens in it: a key, a hash, a cat on the keyboard.
 _LONGEST_WORD = 60

@@ -332,3 +332,19 @@ def test_paths_with_backslashes_are_kept_byte_for_byte(bundled_server):
     assert found[: len(paths)] == paths
     for path, target in zip(paths, found[len(paths) :], strict=True):
         assert f"{path}, " in target and target.count("\\") == path.count("\\"), target
+
+
+def test_marks_of_emphasis_within_words_and_around_marks_lose_no_word(bundled_server):
+    sources = [
+        "What **is** this**?**",
+        "un**believ**able",
+        "**b**ig",
+        "The **dog**s bark.",
+        "a ~~b~~ c",
+        "The door**!**",
+    ]
+    for source, target in zip(sources, texts(bundled_server, sources), strict=True):
+        assert re.findall(r"\*\*|~~", target) == re.findall(r"\*\*|~~", source), target
+        assert all(re.search(r"\w|[?!]", inner) for inner in re.findall(r"\*\*(.*?)\*\*", target)), target
+        assert not {"believ", "able", "ig"} & set(re.findall(r"\w+", target)), target
+    assert texts(bundled_server, ["a ~~b~~ c"]) == ["a ~~b~~ c"]

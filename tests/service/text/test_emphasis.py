@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from service.text import emphasis as emphasis_module
 from service.text.emphasis import find_emphasis
 from service.text.tags import Vote
 
@@ -47,6 +48,10 @@ def marked(text, insertions):
         ("**Click {name} in `a*b*`** now", "Click {name} in `a*b*` now"),
         ("call f(*args, **kwargs) *now*", "call f(*args, **kwargs) now"),
         ("see https://a.b/*x*/ and *y*", "see https://a.b/*x*/ and y"),
+        # Within a word, and around marks.
+        ("**b**ig", "big"),
+        ("un**believ**able, **Bold**text", "unbelievable, Boldtext"),
+        ("What **is** this**?**", "What is this?"),
         # Without a partner at an end: it may be in another sentence.
         ("**Do not open.", "Do not open."),
         ("It is *hot.**", "It is *hot."),
@@ -65,6 +70,8 @@ def test_marks_are_taken_off(text, shown):
         "call f(*args, **kwargs)",
         '"*" and "*"',
         "un*frig*believable",
+        "2**3**4",
+        "foo**,**bar",
         "a 5* hotel, a search with A*",
         r"\*no\* way",
         "`*a* b`",
@@ -87,6 +94,10 @@ def test_other_signs_are_no_marks(text):
         ("*The* water", "L'eau", "*L'eau*"),
         ("See _the red_ car.", "Voir la rouge voiture.", "Voir _la rouge_ voiture."),
         ("**Do not open.", "N'ouvrez pas.", "**N'ouvrez pas."),
+        ("**b**ig **D**og", "grand chien", "**grand** **chien**"),
+        ("What **is** this**?!**", "Que c'est ?!", "Que **c'est** **?!**"),
+        # As it was.
+        ("a ~~b~~ **c *d***", "a b c d", "a ~~b~~ **c *d***"),
         # There is but one word for both.
         ("*Good* **day**", "Bonjour", "***Bonjour***"),
     ],
@@ -139,3 +150,12 @@ def test_no_text_takes_quadratic_time(part):
 
     short, long = min(seconds(2_000) for _ in range(3)), seconds(16_000)
     assert long < 24 * short + 0.1
+
+
+def test_the_time_does_not_grow_with_the_marks_that_have_no_word(monkeypatch):
+    calls = []
+    place_tags = emphasis_module.place_tags
+    monkeypatch.setattr(emphasis_module, "place_tags", lambda *given: calls.append(1) or place_tags(*given))
+    emphasis = find_emphasis("**a** " * 60)
+    assert emphasis.insertions("un", [])
+    assert len(calls) <= 2

@@ -102,6 +102,8 @@ def found(text, is_known=None):
         ("{count}s left, the {item}s, ${x}st", ["{count}s", "{item}s", "${x}"]),
         ("Hi :) and :-( ok; x:) y", [":)", ":-("]),
         ('Then git commit -m "fix"', ['git commit -m "fix"']),
+        ("a b c", ["a b c"]),
+        ("The H~2~O and x^2^ here", ["H~2~O", "x^2^"]),
         ('{"name": "John", "age": 30}', ['{"name": "John", "age": 30}']),
         ('["a", "b"]', ["[", "]"]),
         ("N/A, a/b/c, w/o and/or", ["N/A", "a/b/c"]),
