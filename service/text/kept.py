@@ -355,9 +355,8 @@ _PLAIN_WORD = (
 _PLAIN = re.compile(rf"""(?:"?+{_PLAIN_WORD}(?:['-]{_PLAIN_WORD})*+[.,;:!?]?+"?+(?:[ ]|\Z))++""")
 
 # Without a sentence around them they say nothing: U.S., J.R.R., a letter that is no word, several: a b c.
-_INITIALS_ALONE = regex.compile(
-    r"(?:\p{Lu}\.){2,8}+[.!?…]*+|[B-HJ-NP-XZb-hj-npq-xz]|(?=.{0,4}[B-HJ-Zb-hj-z])[A-Za-z](?:,?[ ][A-Za-z])++"
-)
+_INITIALS_ALONE = regex.compile(r"(?:\p{Lu}\.){2,8}+[.!?…]*+|[B-HJ-NP-XZb-hj-npq-xz]")
+_LETTERS_ALONE = regex.compile(r"(?=.{0,4}[B-HJ-Zb-hj-z])[A-Za-z](?:,?[ ][A-Za-z])++")
 
 # Longer than any word of an alphabet, also with hyphens in it: a key, a hash, a cat on the keyboard.
 _LONGEST_WORD = 60
@@ -501,6 +500,9 @@ def _structured(text: str) -> Iterator[tuple[int, int, Kind]]:
         return
     if _INITIALS_ALONE.fullmatch(text):
         yield 0, len(text), "identifier"
+        return
+    if _LETTERS_ALONE.fullmatch(text):
+        yield from ((place, place + 1, "identifier") for place, char in enumerate(text) if char.isalpha())
         return
     if _PLAIN.fullmatch(text) or not (_SIGN.search(text) or _HINT.search(text)):
         return

@@ -302,7 +302,9 @@ def _place(
     # Then those with the most votes choose first.
     free = [(index, element) for index, element in elements if index not in runs]
     for index, element in sorted(free, key=lambda pair: -_best_run(pair[1], words, (low, high), owners)[0]):
-        take(index, _run(element, words, (low, high), owners, source))
+        others = [other for number, other in elements if number != index]
+        run = _run(element, words, (low, high), owners, source)
+        take(index, _with_inner(element, run, words, (low, high), owners, others))
     placed: list[tuple[int, int, int]] = []
     for index, item in enumerate(items):
         if isinstance(item, Element):
@@ -353,6 +355,32 @@ def _run(
     boundaries = [index for index in range(region[0], region[1] + 1) if _is_between(owners, index, region)]
     place = min(boundaries, key=lambda index: abs(index - 0.5 - goal))
     return place, place
+
+
+def _with_inner(
+    element: Element,
+    run: tuple[int, int],
+    words: Sequence[_Word],
+    region: tuple[int, int],
+    owners: Sequence[int],
+    others: Sequence[Element],
+) -> tuple[int, int]:
+    """The run of an element, as far as the words of those in it that would have none: *big <i>red</i>* around a noun.
+
+    No further than over free words that are none of the others'.
+    """
+    for inner in element.items:
+        if not isinstance(inner, Element) or _best_run(inner, words, run, owners)[0] > 0:
+            continue
+        score, start, end = _best_run(inner, words, region, owners)
+        left, right = min(run[0], start), max(run[1], end)
+        between = [index for index in range(left, right) if not run[0] <= index < run[1]]
+        if score > 0 and not any(
+            owners[index] != FREE or any(words[index].vote(other.start, other.end) > 0 for other in others)
+            for index in between
+        ):
+            run = left, right
+    return run
 
 
 def _best_prefix(votes: Sequence[float]) -> int:

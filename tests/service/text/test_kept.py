@@ -103,6 +103,7 @@ def found(text, is_known=None):
         ("Hi :) and :-( ok; x:) y", [":)", ":-("]),
         ('Then git commit -m "fix"', ['git commit -m "fix"']),
         ("a b c", ["a b c"]),
+        ("a, b, c", ["a", "b", "c"]),
         ("The H~2~O and x^2^ here", ["H~2~O", "x^2^"]),
         ('{"name": "John", "age": 30}', ['{"name": "John", "age": 30}']),
         ('["a", "b"]', ["[", "]"]),

@@ -175,6 +175,18 @@ def place(text, part):
     return text.index(part), text.index(part) + len(part)
 
 
+def test_an_element_reaches_as_far_as_the_words_of_those_in_it():
+    # The adjectives stand around their noun: the outer element holds it, too.
+    votes = [Vote(0, 6, 0, 3), Vote(7, 13, 8, 13), Vote(14, 19, 4, 7)]
+    red = Element(4, 7, (), (1,), (2,))
+    around = place_tags("big red house", "grande maison rouge", (Element(0, 7, (red,), (0,), (3,)),), votes)
+    assert around.insertions == ((0, (0,), 0), (14, (1,), 14), (19, (2,), 19), (19, (3,), 19))
+    # But not over another element's.
+    items = (Element(0, 7, (red,), (0,), (3,)), Element(8, 13, (), (4,), (5,)))
+    around = place_tags("big red house", "grande maison rouge", items, votes)
+    assert [tokens for place, tokens, _ in around.insertions if place == 7] == [(4,)]
+
+
 def test_a_sure_link_counts_more_than_one_of_an_ending():
     votes = [("La", "'s", 0.97), ("maison", "house", 0.98), ("mon", "My", 0.8), ("frère", "brother", 0.9)]
     assert placed("My brother's house", "La maison de mon frère", "brother's", votes) == "frère"
