@@ -16,6 +16,7 @@
  * scores are then one multiply-add a dimension, without horizontal sums. They are float16: where sources are long or rows
  * many, a step waits for keys and values to come from memory. What is beyond its range becomes its largest number.
  */
+#define _DEFAULT_SOURCE /* syscall() */
 #include <math.h>
 #include <pthread.h>
 #include <sched.h>
@@ -230,7 +231,12 @@ static void forget_workers(void) {
     pthread_cond_init(&pool.wake, NULL);
 }
 
-__attribute__((constructor)) static void prepare(void) { pthread_atfork(NULL, NULL, forget_workers); }
+static void prepare_matrices(void);
+
+__attribute__((constructor)) static void prepare(void) {
+    pthread_atfork(NULL, NULL, forget_workers);
+    prepare_matrices();
+}
 
 /* This thread's part of `count` things: [first, last). */
 INLINE void share(team t, int count, int *first, int *last) {
@@ -403,6 +409,18 @@ static const tile_function tiles[13] = {NULL,   tile_1, tile_2, tile_3, tile_4, 
                                         tile_7, tile_8, tile_9, tile_10, tile_11, tile_12};
 #endif
 
+#ifdef MATRICES
+#define MOST_ROWS MATRIX_ROWS
+static int has_matrices; /* whether they are used; see gs_use_matrices() */
+
+/* One row alone is as fast without. */
+INLINE int suits_matrices(const gs_linear *linear, int rows) {
+    return has_matrices && rows > 1 && linear->inputs % MATRIX_INPUTS == 0;
+}
+#else
+#define MOST_ROWS ROWS_AT_ONCE
+#endif
+
 INLINE floats finish(integers sum, const gs_linear *linear, int column, int left, float range, int32_t offset,
                      int activation, const float *residual) {
     floats value = from_integers(sum, offset);
@@ -434,16 +452,25 @@ INLINE void describe(const floats values[2], target out, size_t at) {
 
 /* One block of 32 outputs for all rows: of up to 512 inputs it stays in the first cache while the rows come by. `full`:
  * whether all 32 are there, a constant where this is called. */
-INLINE void multiply_block_as(const int full, const gs_linear *linear, int block, rounded input, int rows, target out) {
+INLINE void multiply_block_as(const int full, const gs_linear *linear, int block, rounded input, int rows, target out,
+                              int *shaped) {
+    (void)shaped;
     const int groups = linear->inputs / 4, start = block * COLUMNS;
     const uint8_t *weights = linear->weights + (size_t)block * linear->inputs * COLUMNS;
-    integers sums[ROWS_AT_ONCE][2];
+    integers sums[MOST_ROWS][2];
     for (int first = 0; first < rows;) {
         int left = rows - first;
         /* As many rows as there are registers for their sums; no tile is left with one row, a rest of nearly two is halved. */
         int height = left <= ROWS_AT_ONCE ? left : left < 2 * ROWS_AT_ONCE ? (left + 1) / 2 : ROWS_AT_ONCE;
         const size_t from = (size_t)first * input.stride;
-        tiles[height](input.values + from, input.corrections + from / 8, input.stride, weights, groups, sums);
+#ifdef MATRICES
+        if (suits_matrices(linear, left)) {
+            height = left < MATRIX_ROWS ? left : MATRIX_ROWS;
+            if (*shaped != height) set_matrices(*shaped = height);
+            multiply_matrices(input.values + from, input.stride, weights, linear->inputs / MATRIX_INPUTS, sums);
+        } else
+#endif
+            tiles[height](input.values + from, input.corrections + from / 8, input.stride, weights, groups, sums);
         for (int r = 0; r < height; r++) {
             const int row = first + r;
             if (SPLITS) add_rests(input.rests + (size_t)row * input.stride / 4, input.rest_counts[row], weights, sums[r]);
@@ -467,17 +494,21 @@ INLINE void multiply_block_as(const int full, const gs_linear *linear, int block
     }
 }
 
-static void multiply_block(const gs_linear *linear, int block, rounded input, int rows, target out) {
+static void multiply_block(const gs_linear *linear, int block, rounded input, int rows, target out, int *shaped) {
     if (FULL_APART && (block + 1) * COLUMNS <= linear->outputs)
-        multiply_block_as(1, linear, block, input, rows, out);
+        multiply_block_as(1, linear, block, input, rows, out, shaped);
     else
-        multiply_block_as(0, linear, block, input, rows, out);
+        multiply_block_as(0, linear, block, input, rows, out, shaped);
 }
 
 static void multiply(team t, const gs_linear *linear, rounded input, int rows, target out) {
     int first, last;
     share(t, (linear->outputs + COLUMNS - 1) / COLUMNS, &first, &last);
-    for (int block = first; block < last; block++) multiply_block(linear, block, input, rows, out);
+    int shaped = 0; /* for how many rows the registers for matrices are */
+    for (int block = first; block < last; block++) multiply_block(linear, block, input, rows, out, &shaped);
+#ifdef MATRICES
+    if (shaped) leave_matrices();
+#endif
 }
 
 /* -------------------------------------------------------------------------------------------------- attention */
@@ -990,6 +1021,17 @@ int gs_multiply(const gs_linear *linear, int32_t threads, int32_t rows, const fl
 int gs_logits(const gs_model *model, const float *hidden, float *logits) {
     return gs_multiply(&model->output, 1, 1, hidden, logits);
 }
+
+/* Whether products of several rows are to be computed with AMX, for comparisons; returns whether they are from now on. */
+int gs_use_matrices(int wanted) {
+#ifdef MATRICES
+    return has_matrices = wanted && find_matrices();
+#else
+    return wanted && 0;
+#endif
+}
+
+static void prepare_matrices(void) { gs_use_matrices(1); }
 
 int gs_weight_shift(void) { return WEIGHT_SHIFT; }
 

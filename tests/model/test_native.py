@@ -335,7 +335,30 @@ def test_both_instruction_sets_give_the_same_bits(name, monkeypatch):
         chosen = load_kernels(instructions)
         for module in (library, batch, packing, translate):
             monkeypatch.setattr(module, "kernels", lambda chosen=chosen: chosen)
-        model = native_model(**VARIATIONS[name])
+        longer = {"max_positions": 64} if "learned" in name else {}  # than the sources
+        model = native_model(**VARIATIONS[name] | longer)
         state = prefill(model, sources)
         logits.append(torch.stack([step(model, state, [5 + position] * len(sources)) for position in range(20)]))
     assert torch.equal(*logits)
+
+
+@pytest.mark.parametrize("rows", [2, 3, 15, 16, 17, 18, 40])
+@pytest.mark.parametrize(("inputs", "outputs"), [(64, 65), (256, 320), (448, 33)])
+def test_products_of_matrices_have_the_bits_of_products_of_vectors(rows, inputs, outputs, with_matrices):
+    generator = torch.Generator().manual_seed(rows + inputs)
+    weight = PackedWeight(torch.randn(outputs, inputs, generator=generator), torch.randn(outputs, generator=generator))
+    x = torch.randn(rows, inputs, generator=generator)
+    x[0] = 127  # the largest sums
+    assert with_matrices(1) == 1
+    found = weight.multiply(x)
+    assert with_matrices(0) == 0
+    assert torch.equal(found, weight.multiply(x))
+
+
+@pytest.fixture
+def with_matrices():
+    use = kernels().gs_use_matrices
+    if not use(1):
+        pytest.skip("this processor has no AMX, or the system does not let it be used")
+    yield use
+    use(1)
