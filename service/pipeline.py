@@ -74,6 +74,7 @@ WarningCode = Literal[
     "items",
     "redrawn",
     "unsure",
+    "long",
 ]
 WARNINGS: tuple[WarningCode, ...] = get_args(WarningCode)
 

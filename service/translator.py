@@ -237,8 +237,11 @@ class TextTranslation:
     @property
     def warnings(self) -> tuple[tuple[int, WarningCode], ...]:
         """What is wrong, each with the index of its segment; in the step before first, by that one's segments."""
-        own = tuple((index, code) for index, segment in enumerate(self.segments) for code in segment.warnings)
-        return own if self.before is None else (*self.before.warnings, *own)
+        own: list[tuple[int, WarningCode]] = []
+        for index, each in enumerate(self.segments):
+            own += ((index, code) for code in each.warnings)
+            own += [(index, "long")] if each.segment.windowed else []
+        return tuple(own) if self.before is None else (*self.before.warnings, *own)
 
     @property
     def windowed(self) -> bool:

@@ -239,6 +239,7 @@ WARNINGS: dict[WarningCode, str] = {
     "parted": "It was translated in pieces, because the model did not keep what stands between them.",
     "redrawn": "What was drawn at this temperature was no translation; it was drawn at a lower one, or searched.",
     "unsure": "For words without a sentence around them the model wrote what it hardly believes itself.",
+    "long": "Its sentence is longer than those the model was trained on; it was translated in parts.",
 }
 """What each code means, for people."""
 

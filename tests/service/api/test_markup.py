@@ -82,6 +82,7 @@ def test_long_sentences_are_windowed(make_client):
     document = "<p>One two three four <b>five six seven eight nine</b> ten eleven twelve</p>"
     (item,) = post(client, text=document, format="html").json()["translations"]
     assert item["windowed"]
+    assert {each["code"] for each in item["warnings"]} == {"long"}
     assert item["text"] == document.upper().replace("P>", "p>").replace("B>", "b>")
 
 

@@ -174,7 +174,9 @@ def test_nothing_more_is_returned_than_asked_for(client, engine):
 def test_a_sentence_over_the_limit_is_windowed_and_the_answer_says_so(make_client):
     client = make_client(max_segment_tokens=20)
     (item,) = post(client, text="one two three, four five six seven").json()["translations"]
+    warnings = item.pop("warnings")
     assert item == {"text": "ONE TWO THREE, FOUR FIVE SIX SEVEN", "windowed": True, "truncated": False}
+    assert [(each["segment"], each["code"]) for each in warnings] == [(0, "long"), (1, "long")]
 
 
 def test_the_deadline_reaches_the_engine(make_client, engine):
