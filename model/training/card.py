@@ -16,7 +16,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from model.training import kept, names, pronouns, rare, variations
+from model.training import kept, names, noise, pronouns, rare, substitution, variations
 from model.training.settings import load_settings
 
 
@@ -138,9 +138,11 @@ def _source_lines(
     for derived, script in (
         (names.SOURCE, names), (rare.SOURCE, rare), (rare.SPLIT_SOURCE, rare),
         (variations.BARE_SOURCE, variations), (variations.JOINED_SOURCE, variations),
+        (substitution.SOURCE, substitution),
     ):  # fmt: skip
         rows[derived] = {"licence": f"as {names.BASE}", "attribution": f"made from it by {script.__name__}"}
-    for derived, script in ((kept.SOURCE, kept), (pronouns.SOURCE, pronouns)):
+    noises = [(name, noise) for weights in phases.values() for name in weights if name.startswith("noise-")]
+    for derived, script in ((kept.SOURCE, kept), (pronouns.SOURCE, pronouns), *noises):
         rows[derived] = {"licence": "as the sources it is made from", "attribution": f"made by {script.__name__}"}
     lines = [
         "Weight: how often each pair was seen in an epoch, on average, in the part of the run that followed each file.",

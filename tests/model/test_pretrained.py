@@ -24,6 +24,9 @@ SEEDS_SENTENCE = "Ninja moved the plant near the window because it needed more s
 TRAINING_FILES = {"en-fr": "en-fr-last.toml"}
 """The file with all sources of a model that was trained by several; by default that of its name."""
 
+LEAST_RIGHT = {"en-fr": 85, "fr-en": 70}
+"""Of 100 fresh sentences those that keep their meaning; fr-en was trained a third as long."""
+
 EVERYDAY = {
     "en-fr": {
         "I would like a cup of coffee, please.": {
@@ -64,8 +67,7 @@ def translate_fresh(load):
 
     def translate(name):
         if name not in done:
-            judged, plain = DATA / f"everyday_judged.{name}.tsv", DATA / f"everyday.{name}.txt"
-            path = judged if judged.exists() else plain
+            path = DATA / f"everyday_judged.{name}.tsv"
             rows = [line.split("\t") for line in path.read_text("utf-8").splitlines()]
             text = "\n".join(row[0] for row in rows)
             options = DecodingOptions(beam_size=4, beam_threshold=USUAL_BEAM_THRESHOLD)  # as the server's
@@ -109,11 +111,11 @@ def test_of_100_fresh_everyday_sentences_most_become_sentences_of_the_target_lan
         assert [text for text in translations if re.search(r"[«»]|\s[,;:.?!](?:\s|$)", text)] == []
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if (DATA / f"everyday_judged.{name}.tsv").exists()])
-def test_of_100_fresh_everyday_sentences_85_keep_their_meaning(translate_fresh, name):
+@pytest.mark.parametrize("name", NAMES)
+def test_of_100_fresh_everyday_sentences_as_many_as_was_judged_keep_their_meaning(translate_fresh, name):
     rows, translations = translate_fresh(name)
     assert {row[2] for row in rows} == {"right", "form", "meaning"}
-    assert sum(row[2] != "meaning" for row in rows) >= 85
+    assert sum(row[2] != "meaning" for row in rows) >= LEAST_RIGHT[name]
     # The judgement is about this model: what was judged is what it says, but for the rounding of another processor.
     assert sum(row[1] == translation for row, translation in zip(rows, translations, strict=True)) >= 95
 
